@@ -1,0 +1,39 @@
+"""Analytics of long context: pure functions on numbers and arrays, and the glossary of their symbols."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One quantity: how it is written in an equation, its name in the code, its unit and its meaning."""
+
+    symbol: str
+    name: str
+    unit: str
+    meaning: str
+
+
+GLOSSARY = (
+    Symbol("T", "calls", "calls", "calls of an agent run; each submits a whole prompt"),
+    Symbol("m", "prefix", "tokens", "fixed start of every prompt: system text, tools"),
+    Symbol("r", "growth", "tokens per call", "what a call adds to the next prompt, its output included"),
+    Symbol("K", "block", "calls", "calls between two compactions"),
+    Symbol("c", "summary", "tokens", "summary that replaces the history at a compaction"),
+    Symbol("q", "instruction", "tokens", "text that asks for the summary"),
+    Symbol("N", "tokens", "tokens", "submitted input tokens"),
+    Symbol("h", "cached_fraction", "fraction", "share of the input read from the prompt cache"),
+    Symbol("p_u", "usd_per_mtok", "USD per million tokens", "price of input that is neither read nor written"),
+    Symbol("p_c", "cached_usd_per_mtok", "USD per million tokens", "price of input read from the cache"),
+    Symbol("p_w", "written_usd_per_mtok", "USD per million tokens", "price of input written to the cache"),
+    Symbol("p_o", "output_usd_per_mtok", "USD per million tokens", "price of output"),
+    Symbol("L", "layers", "layers", "layers of the model"),
+    Symbol("n", "tokens, cached", "tokens", "context length; tokens in the cache"),
+    Symbol("g", "new", "tokens", "tokens that are computed on top of the cache"),
+    Symbol("h_q", "query_heads", "heads", "query heads of a layer"),
+    Symbol("h_{kv}", "kv_heads", "heads", "heads that are cached: all (MHA), some (GQA), one (MQA)"),
+    Symbol("d_k", "key_width", "numbers", "width of one head's key"),
+    Symbol("d_v", "value_width", "numbers", "width of one head's value"),
+    Symbol("b", "bytes_per_number", "bytes", "size of one cached number: 2 for bf16"),
+    Symbol("P", "parameters", "parameters", "numbers in the weights; a matrix product costs 2 P FLOP per token"),
+)
+"""Symbols of the equations. Two are used twice in the field and here: n (context) and h (heads; cached fraction)."""

@@ -1,0 +1,231 @@
+"""What a number may be: ranges, their one error message, and exact whole numbers in scalars and arrays.
+
+This module alone tells scalars from arrays. A formula is written once, in plain arithmetic, under
+``@formula(argument=RANGE, ...)``; the decorator checks every argument and then
+
+- evaluates scalar counts in Python integers, which are exact at any size;
+- evaluates arrays in float64, and hands back int64 where that is exact, int64 evaluated again where float64
+  would round, and float64 where int64 could overflow. Nothing wraps around.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+Numeric = int | float | np.ndarray
+"""A scalar or an array of any shape; arrays broadcast."""
+
+MAX_COUNT = 10**15
+"""Largest count accepted: below 2**53, so that a float64 holds it exactly."""
+
+_EXACT_IN_FLOAT64 = 2**50
+_EXACT_IN_INT64 = 2**60
+"""Both leave a factor of eight for sums and products on the way to a result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The values an argument may take, ends included."""
+
+    low: float
+    high: float
+    whole: bool
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        if math.isinf(self.high):
+            return f"{kind} >= {_plain(self.low)}"
+        return f"{kind} from {_plain(self.low)} to {_plain(self.high)}"
+
+
+COUNT = Range(low=0, high=MAX_COUNT, whole=True)
+POSITIVE_COUNT = Range(low=1, high=MAX_COUNT, whole=True)
+NON_NEGATIVE = Range(low=0, high=math.inf, whole=False)
+POSITIVE = Range(low=float(np.nextafter(0, 1)), high=math.inf, whole=False)
+FRACTION = Range(low=0, high=1, whole=False)
+
+
+def count_up_to(high: int, *, low: int = 0) -> Range:
+    """Whole numbers from `low` to `high`."""
+    return Range(low=low, high=high, whole=True)
+
+
+def require(value: Any, allowed: Range, name: str) -> Numeric:
+    """The value as a plain number or array, or one message that names field, range and value.
+
+    Parameters
+    ----------
+    value : number or array_like
+        What was given [any].
+    allowed : Range
+        What it may be [same unit as the value].
+    name : str
+        What the message calls it [text].
+
+    Returns
+    -------
+    int, float or ndarray
+        Python int for a scalar count, float for another scalar, int64 or float64 array otherwise
+        [same unit as the value].
+
+    Raises
+    ------
+    ValueError
+        If the value is not a number, not finite, not whole where it must be, or out of range.
+
+    Examples
+    --------
+    >>> require(100.0, COUNT, "calls")
+    100
+    >>> require(-1, COUNT, "calls")
+    Traceback (most recent call last):
+        ...
+    ValueError: calls must be a whole number from 0 to 1,000,000,000,000,000, got -1
+    >>> require([1, 2.5], COUNT, "calls")
+    Traceback (most recent call last):
+        ...
+    ValueError: calls must be a whole number from 0 to 1,000,000,000,000,000, got 2.5
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, (np.ndarray, list, tuple, range)):
+        return _required_array(value, allowed, name)
+    return _required_scalar(value, allowed, name)
+
+
+def require_all(allowed: Range, **values: Any) -> tuple[Numeric, ...]:
+    """Several values of one range, checked in the order given; returns them cleaned, as `require` does."""
+    return tuple(require(value, allowed, name) for name, value in values.items())
+
+
+def _required_scalar(value: Any, allowed: Range, name: str) -> int | float:
+    if isinstance(value, Fraction) or not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
+        raise _out_of_range(value, allowed, name)
+    if isinstance(value, Integral):
+        number: int | float = int(value)
+    else:
+        number = float(value)
+        if not math.isfinite(number) or (allowed.whole and not number.is_integer()):
+            raise _out_of_range(value, allowed, name)
+        number = int(number) if allowed.whole else number
+    if not allowed.low <= number <= allowed.high:
+        raise _out_of_range(value, allowed, name)
+    return number
+
+
+def _required_array(value: Any, allowed: Range, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise ValueError(f"{name} must be {allowed}, or an array of such, got rows of different lengths") from None
+    if array.dtype.kind == "O":  # Python integers beyond int64, or things that are not numbers
+        for item in array.flat:
+            _required_scalar(item, allowed, name)
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must be {allowed}, or an array of such, got an array of {array.dtype}")
+    if array.size == 0:
+        return array.astype(np.int64 if allowed.whole else np.float64)
+    ok = np.isfinite(array) & (array >= allowed.low) & (array <= allowed.high)
+    if allowed.whole and array.dtype.kind == "f":
+        ok &= np.floor(array) == array
+    if not ok.all():
+        raise _out_of_range(array[~ok].flat[0].item(), allowed, name)
+    return array.astype(np.int64 if allowed.whole or array.dtype.kind in "iu" else np.float64, copy=False)
+
+
+def _out_of_range(value: Any, allowed: Range, name: str) -> ValueError:
+    return ValueError(f"{name} must be {allowed}, got {_plain(value)}")
+
+
+def _plain(value: Any) -> str:
+    """A short text of any value; a number of many digits or a long text is cut."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        if abs(int(value)) >= 10**24:
+            return "a number of more than 24 digits"
+        return f"{int(value):,}"
+    if isinstance(value, (float, np.floating)):
+        return "0 (excluded)" if 0 < value < 1e-300 else f"{float(value):,g}"
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def larger(first: Numeric, second: Numeric) -> Numeric:
+    """The larger of two values, elementwise; exact Python integers stay what they are."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.maximum(first, second)
+    return max(first, second)
+
+
+def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Callable:
+    """Make a plain-arithmetic function check its arguments and stay exact over scalars and arrays.
+
+    Parameters
+    ----------
+    equation : str
+        The equation in LaTeX, kept on the function as ``.equation`` for the pages to show [text].
+    quotient : bool
+        True where the formula divides, so that its result is a float even for whole arguments [yes or no].
+    **ranges : Range
+        The range of each argument that is a number; other arguments pass untouched [see each function].
+
+    Returns
+    -------
+    callable
+        A decorator. The decorated function returns a Python int where every argument is whole and scalar [as the
+        function says].
+
+    Notes
+    -----
+    Whole-number formulas must keep intermediate results within eight times the largest result.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        signature = inspect.signature(function)
+        if unknown := ranges.keys() - signature.parameters.keys():
+            raise TypeError(f"{function.__name__} has no arguments {sorted(unknown)}")
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+            numbers = {name: require(given[name], allowed, name) for name, allowed in ranges.items()}
+            return _evaluated(function, {**given, **numbers}, numbers, quotient)
+
+        checked.equation = equation
+        checked.ranges = ranges
+        return checked
+
+    return decorate
+
+
+def _evaluated(
+    function: Callable, arguments: Mapping[str, Any], numbers: Mapping[str, Numeric], quotient: bool
+) -> Any:
+    arrays = {name: value for name, value in numbers.items() if isinstance(value, np.ndarray)}
+    if not arrays:
+        return function(**arguments)
+    in_float64 = function(**{**arguments, **{name: value.astype(np.float64) for name, value in arrays.items()}})
+    if quotient or not all(map(_is_whole, numbers.values())):
+        return in_float64
+    largest = np.max(np.abs(in_float64), initial=0)
+    if largest < _EXACT_IN_FLOAT64:
+        return in_float64.astype(np.int64)
+    if largest < _EXACT_IN_INT64:
+        try:
+            return function(**arguments)
+        except OverflowError:  # a scalar beyond int64 met an array
+            return in_float64
+    return in_float64
+
+
+def _is_whole(number: Numeric) -> bool:
+    return number.dtype.kind == "i" if isinstance(number, np.ndarray) else isinstance(number, int)

@@ -1,0 +1,1 @@
+"""Torch reference kernels that prove the formulas in `calc` on real tensors."""
