@@ -59,12 +59,19 @@ class WeightShape:
     attention_output_bias: bool
     mlp_bias: bool
     norm_vectors: int
-    """Vectors of one norm: 1 for RMSNorm, 2 for LayerNorm with its bias."""
+    """Vectors of one norm over the hidden width: 1 for RMSNorm, 2 for LayerNorm with its bias, 0 without weights."""
     norms_per_layer: int
     query_key_norm: bool
-    """A norm over each head's query and key, one weight per number of the head."""
+    """A norm over each head's query and one over its key."""
     position_embeddings: int
     """Rows of a learned position table; 0 where positions are computed."""
+    head_bias: bool = False
+    outer_norms: int = 1
+    """Norms outside the layers: the one before the head, and any after the embedding."""
+    query_key_norm_vectors: int = 1
+    """Vectors of the query's and of the key's norm, where there is one: 1 a weight, 2 a weight and a bias."""
+    query_key_norm_per_head: bool = False
+    """Each head has its own norm weights, rather than all heads sharing those of one."""
 
     def __post_init__(self) -> None:
         require_all(
@@ -78,6 +85,8 @@ class WeightShape:
             norm_vectors=self.norm_vectors,
             norms_per_layer=self.norms_per_layer,
             position_embeddings=self.position_embeddings,
+            outer_norms=self.outer_norms,
+            query_key_norm_vectors=self.query_key_norm_vectors,
         )
 
 
@@ -106,6 +115,8 @@ class ModelSpec:
     """What a reader should know before relying on a number."""
     unread_fields: tuple[str, ...] = ()
     """Config fields that no rule here reads."""
+    config_text: str = ""
+    """JSON of the config fields that were read, enough to read the same facts again; empty where there is no config."""
 
     def __post_init__(self) -> None:
         if not self.layer_groups:
@@ -146,4 +157,4 @@ def with_kv_heads(model: ModelSpec, kv_heads: int) -> ModelSpec:
     """
     require(kv_heads, POSITIVE_COUNT, "kv_heads")
     groups = tuple(replace(group, kv_heads=kv_heads) for group in model.layer_groups)
-    return replace(model, layer_groups=groups, name=f"{model.name} with {kv_heads} KV heads")
+    return replace(model, layer_groups=groups, name=f"{model.name} with {kv_heads} KV heads", config_text="")

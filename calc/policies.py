@@ -8,7 +8,7 @@ from calc.caching import CachingRule, cache_split
 from calc.cost import ByClass, PriceCard, usd_by_class
 from calc.names import known
 from calc.numeric import COUNT, POSITIVE_COUNT, count_up_to, require, require_all
-from calc.tokens import LISTED_CALLS, MAX_LISTED_CALLS, first_refused_call, prompt_tokens_per_call
+from calc.prompts import MAX_LISTED_CALLS, first_refused_call, prompt_tokens_per_call
 
 POLICIES = ("plain", "cached", "compacted", "both")
 """plain: every call pays for its whole prompt; cached: the shared prefix is read from the provider's cache; compacted:
