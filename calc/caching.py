@@ -1,7 +1,7 @@
 """Which prompt tokens are read from the provider's cache, written to it, or plain."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -40,10 +40,10 @@ TEXTBOOK_RULE = CachingRule(
 
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    return tuple(tomllib.loads(files("calc.presets").joinpath("caching.toml").read_text("utf-8"))["rule"])
+    return tuple(tomllib.loads(files("calc").joinpath("presets", "caching.toml").read_text("utf-8"))["rule"])
 
 
-def caching_rule(provider: str, model: str) -> CachingRule:
+def caching_rule(provider: str, model: str, *, minimum_tokens: int | None = None) -> CachingRule:
     """The caching rule of a provider's model.
 
     Parameters
@@ -52,6 +52,8 @@ def caching_rule(provider: str, model: str) -> CachingRule:
         The provider's id in the price list [name].
     model : str
         The model's id in the price list [name].
+    minimum_tokens : int or None
+        Shortest cached prefix typed by hand, in place of the provider's [tokens].
 
     Returns
     -------
@@ -66,6 +68,13 @@ def caching_rule(provider: str, model: str) -> CachingRule:
     >>> caching_rule("openai", "gpt-5.4").granularity_tokens
     128
     """
+    rule = _listed_rule(provider, model)
+    if minimum_tokens is None:
+        return rule
+    return replace(rule, minimum_tokens=minimum_tokens, source=f"{rule.source}; minimum typed by hand")
+
+
+def _listed_rule(provider: str, model: str) -> CachingRule:
     of_provider = [record for record in _rules() if record["provider"] == provider]
     named = [record for record in of_provider if model in record.get("models", ())]
     default = [record for record in of_provider if "models" not in record]

@@ -7,6 +7,7 @@ K calls, the history is replaced by a summary of c tokens.
 
 from calc.numeric import COUNT, POSITIVE_COUNT, Numeric, formula, larger
 
+
 @formula(r"N = m T + \frac{r\,T(T-1)}{2}", calls=COUNT, prefix=COUNT, growth=COUNT)
 def submitted_input_tokens(calls: Numeric, prefix: Numeric, growth: Numeric) -> Numeric:
     """Input tokens that a run submits when every call re-sends the whole history.

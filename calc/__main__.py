@@ -1,0 +1,5 @@
+"""Runs the command line: python -m calc."""
+
+from calc.cli import main
+
+main()

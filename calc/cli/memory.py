@@ -1,0 +1,56 @@
+"""python -m calc memory: the KV cache of a model at a context length."""
+
+from pathlib import Path
+
+import click
+
+from calc.cli.options import WHOLE, as_json, chosen_model, model_options, show
+from calc.formats import bytes_text, count_text
+from calc.kv_cache import head_layouts, sequence_bytes, sequence_memory
+
+
+@click.command("memory")
+@model_options
+@click.option("--tokens", type=WHOLE, required=True, help="Tokens in the cache.")
+@click.option("--kv-dtype", default="bf16", show_default=True, help="Format of the cache: bf16, fp16, fp32, fp8, int8.")
+@click.option("--engine", default="ideal", show_default=True, help="Allocation rule; ideal rounds nothing.")
+@click.option("--tensor-parallel", type=WHOLE, default=1, show_default=True, help="Ranks that share the KV heads.")
+@as_json
+def command(
+    config: Path | None,
+    preset: str | None,
+    tokens: int,
+    kv_dtype: str,
+    engine: str,
+    tensor_parallel: int,
+    as_json: bool,
+) -> None:
+    """KV cache of one sequence, and the same model as MHA, GQA and MQA."""
+    model = chosen_model(config, preset)
+    memory = sequence_memory(
+        model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel
+    )
+    layouts = {name: sequence_bytes(same, tokens, kv_dtype=kv_dtype) for name, same in head_layouts(model).items()}
+    answer = {
+        "bytes": memory.bytes,
+        "bytes_per_rank": memory.bytes_per_rank,
+        "floor_bytes": memory.floor_bytes,
+        "slope_bytes_per_token": memory.slope_bytes_per_token,
+        "layout": model.layout,
+        "layout_bytes": layouts,
+        "model": model.name,
+        "warnings": list(model.warnings),
+        "unread_fields": list(model.unread_fields),
+    }
+    lines = [
+        f"{model.name}: {model.layout}, {model.layers} layers, {kv_dtype} cache, {engine} rule",
+        f"KV cache at {count_text(tokens, 'tokens')}  {bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
+        f"Per rank of {tensor_parallel}  {bytes_text(memory.bytes_per_rank)}",
+        f"Per token  {count_text(memory.slope_bytes_per_token, 'bytes')}",
+        "The same model under other head layouts (another model: needs retraining, quality not modelled):",
+        *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items()),
+        *(f"warning: {warning}" for warning in model.warnings),
+    ]
+    if model.unread_fields:
+        lines.append(f"Config fields not read: {', '.join(model.unread_fields)}")
+    show(answer, lines, as_json)

@@ -1,0 +1,48 @@
+"""python -m calc select: which items to carry under a token budget."""
+
+import click
+
+from calc.cli.options import WHOLE, as_json, show
+from calc.formats import count_text
+from calc.selection import Item, greedy_by_value, greedy_by_value_per_token, select_items
+
+
+@click.command("select")
+@click.option("--item", "items", multiple=True, required=True, metavar="SIZE:VALUE", help="An item; give as many as you like.")
+@click.option("--pin", "pins", multiple=True, metavar="SIZE", help="Tokens of an item that is carried whatever its value.")
+@click.option("--budget", type=WHOLE, required=True, help="Tokens to spend.")
+@as_json
+def command(items: tuple[str, ...], pins: tuple[str, ...], budget: int, as_json: bool) -> None:
+    """The most valuable items that fit a token budget, exactly."""
+    candidates = [_item(text) for text in items]
+    candidates += [Item(size=WHOLE.convert(size, None, None), value=0, pinned=True) for size in pins]
+    best = select_items(candidates, budget)
+    by_value = greedy_by_value(candidates, budget)
+    per_token = greedy_by_value_per_token(candidates, budget)
+    answer = {
+        "selected": list(best.selected),
+        "value": best.value,
+        "size": best.size,
+        "greedy_value": by_value.value,
+        "greedy_per_token_value": per_token.value,
+    }
+    lines = [
+        f"Carry items {', '.join(str(i) for i in best.selected) or 'none'} (counted from 0, in the order given)",
+        f"Value {best.value:g} in {count_text(best.size)} of {count_text(budget)} tokens",
+        f"Taking the most valuable first gives {by_value.value:g}; the most valuable per token first {per_token.value:g}",
+        "Values are added: that two items say the same, or help only together, is not seen.",
+    ]
+    show(answer, lines, as_json)
+
+
+def _item(text: str) -> Item:
+    size, separator, value = text.partition(":")
+    try:
+        number = float(value)
+        whole = int(number) if number.is_integer() else number
+    except ValueError:
+        separator = ""
+        whole = 0
+    if not separator:
+        raise ValueError(f"--item must be SIZE:VALUE, two numbers, got {text[:60]!r}")
+    return Item(size=WHOLE.convert(size, None, None), value=whole)

@@ -1,0 +1,96 @@
+"""The tables by which a config.json is read: facts and their ranges, families, and fields that signal a layer kind."""
+
+import fnmatch
+import re
+import tomllib
+from importlib.resources import files
+from numbers import Integral
+from typing import Any
+
+from calc.config_file import shown
+from calc.model_spec import MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+from calc.numeric import MAX_COUNT, Range, count_up_to, require
+
+_WIDTH = count_up_to(MAX_WIDTH, low=1)
+_HEADS = count_up_to(MAX_HEADS, low=1)
+_FEW = count_up_to(8)
+WHOLE_NUMBERS: dict[str, Range] = {
+    "layers": count_up_to(MAX_LAYERS, low=1),
+    "query_heads": _HEADS,
+    "kv_heads": _HEADS,
+    "head_width": _WIDTH,
+    "max_context": count_up_to(MAX_COUNT, low=1),
+    "hidden_width": _WIDTH,
+    "intermediate_width": _WIDTH,
+    "vocabulary": _WIDTH,
+    "position_embeddings": count_up_to(MAX_WIDTH),
+    "norm_vectors": _FEW,
+    "norms_per_layer": _FEW,
+    "outer_norms": _FEW,
+    "query_key_norm_vectors": _FEW,
+}
+YES_NO = (
+    "gated_mlp", "tied_head", "query_key_value_bias", "attention_output_bias", "mlp_bias", "head_bias",
+    "query_key_norm", "query_key_norm_per_head",
+)  # fmt: skip
+OF_LAYERS = ("layers", "query_heads", "kv_heads", "head_width", "max_context")
+FACTS = (*WHOLE_NUMBERS, *YES_NO)
+"""Every fact that a config is read for."""
+
+
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("calc").joinpath("presets", name).read_text("utf-8"))
+
+
+def _pattern(names: list[str]) -> re.Pattern:
+    return re.compile("|".join(map(fnmatch.translate, names)))
+
+
+FAMILIES = _table("families.toml")
+"""The rules of each model_type that is read."""
+EVERY_FAMILY = FAMILIES.pop("every_family")
+_FIELDS = _table("layer_kinds.toml")
+_KINDS = {kind: _pattern(names) for kind, names in _FIELDS["layer_kinds"].items()}
+_HARMLESS = _pattern(_FIELDS["harmless"]["fields"])
+
+
+def checked(value: Any, fact: str, field: str) -> int | bool:
+    """A config field's value as the fact it is read for, or a ValueError that names the field and what is allowed."""
+    allowed = WHOLE_NUMBERS.get(fact)
+    if allowed is None and isinstance(value, bool):
+        return value
+    if allowed is None or isinstance(value, bool) or not isinstance(value, Integral):
+        raise ValueError(f"{field} must be {allowed_values(fact)}, got {shown(value)}")
+    return require(value, allowed, field)
+
+
+def allowed_values(fact: str) -> str:
+    """What a fact may be, in words."""
+    return str(WHOLE_NUMBERS.get(fact, "true or false"))
+
+
+def other_layer_kind(config: dict[str, Any]) -> tuple[str, str] | None:
+    """The first field that signals a layer kind other than plain full attention with one dense MLP, and that kind."""
+    for field, value in config.items():
+        if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict)) and not value:
+            continue
+        for kind, pattern in _KINDS.items():
+            if pattern.match(field):
+                return kind, f"{field} = {shown(value)}"
+    return None
+
+
+def refuse_other_layer_kinds(config: dict[str, Any]) -> None:
+    """Raise a ValueError that names the layer kind, where a field signals one that is not supported."""
+    if kind := other_layer_kind(config):
+        raise unsupported_layer_kind(*kind)
+
+
+def unsupported_layer_kind(kind: str, where: str) -> ValueError:
+    """The one message for a layer kind that no formula here covers."""
+    return ValueError(f"layer kind {kind!r} ({where}) is not supported yet")
+
+
+def is_known_field(field: str) -> bool:
+    """Whether a field is known to change nothing here, or was checked to be off."""
+    return bool(_HARMLESS.match(field)) or any(pattern.match(field) for pattern in _KINDS.values())

@@ -1,0 +1,176 @@
+"""Charts as plotly figures. They know nothing of Streamlit; colour always comes with a dash or a pattern."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+MAX_POINTS = 600
+"""A line of more points is thinned: a screen shows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one meaning is drawn, the same on every page (Okabe-Ito colours)."""
+
+    colour: str
+    dash: str
+
+
+ORANGE, BLUE, GREEN, PINK, GREY = "#D55E00", "#2A7FBF", "#009E73", "#CC79A7", "#888888"
+
+POLICY_STYLES = {
+    "plain": Style(ORANGE, "dot"),
+    "cached": Style(BLUE, "dash"),
+    "compacted": Style(PINK, "dashdot"),
+    "both": Style(GREEN, "solid"),
+}
+LAYOUT_STYLES = {"MHA": Style(ORANGE, "dot"), "GQA": Style(BLUE, "solid"), "MQA": Style(GREEN, "dash")}
+PART_STYLES = {
+    "attention": Style(ORANGE, "dash"),
+    "matrix products": Style(BLUE, "dot"),
+    "total": Style(GREEN, "solid"),
+}
+CLASS_STYLES = {
+    "cache_read": ("Cache reads", GREEN, ""),
+    "cache_write_5m": ("Cache writes, 5 min", BLUE, "/"),
+    "cache_write_1h": ("Cache writes, 1 h", PINK, "x"),
+    "uncached": ("Plain input", ORANGE, "."),
+    "output": ("Output", GREY, "-"),
+}
+
+
+def layout_style(label: str) -> Style:
+    """Style of a head layout by its label, such as GQA-8."""
+    return LAYOUT_STYLES[label.split("-")[0]]
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    styles: Mapping[str, Style],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    y_prefix: str = "",
+    logarithmic: bool = False,
+    marks: Mapping[str, float] | None = None,
+) -> go.Figure:
+    """Lines over a common axis, each with its own colour and dash.
+
+    Parameters
+    ----------
+    series : mapping of str to (x, y)
+        Points of each line by its name [as the axis titles say].
+    styles : mapping of str to Style
+        Style of each line [style].
+    title : str
+        What the chart shows [text].
+    x_title, y_title : str
+        Titles of the axes, with their units [text].
+    y_prefix : str
+        What stands before a value, such as "$" [text].
+    logarithmic : bool
+        Whether both axes are logarithmic [yes or no].
+    marks : mapping of str to float or None
+        Vertical lines: what each says, and where it stands [text, as the x axis].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The chart [figure].
+    """
+    figure = go.Figure()
+    for name, (x, y) in series.items():
+        x, y = _thinned(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+        figure.add_scatter(
+            x=x,
+            y=y,
+            name=name,
+            mode="lines" if len(x) > 1 else "markers",
+            line={"color": styles[name].colour, "dash": styles[name].dash, "width": 2.5},
+            hovertemplate=f"%{{x:,.0f}}: {y_prefix}%{{y:,.4~g}}<extra>{name}</extra>",
+        )
+    for level, (text, x) in enumerate((marks or {}).items()):
+        # On a logarithmic axis a shape stands in data units, an annotation in powers of ten.
+        figure.add_shape(
+            type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line={"color": GREY, "dash": "dot", "width": 1.5}
+        )
+        figure.add_annotation(
+            x=np.log10(x) if logarithmic else x,
+            y=1 - 0.08 * level,
+            yref="paper",
+            yanchor="top",
+            xanchor="right",
+            text=f"{text} ",
+            showarrow=False,
+        )
+    scale = {"type": "log", "dtick": 1, "exponentformat": "SI"} if logarithmic else {}
+    figure.update_xaxes(title=x_title, tickformat=None if logarithmic else ",", **scale)
+    figure.update_yaxes(title=y_title, tickprefix=y_prefix, rangemode="tozero", **scale)
+    return _laid_out(figure, title)
+
+
+def stacked_bars(
+    names: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    y_title: str,
+    y_prefix: str = "",
+) -> go.Figure:
+    """Bars of token classes, one bar per name, each class with its own colour and pattern.
+
+    Parameters
+    ----------
+    names : sequence of str
+        One bar each [names].
+    parts : mapping of str to sequence of float
+        Height of each token class in each bar [as the y title says].
+    title : str
+        What the chart shows [text].
+    y_title : str
+        Title of the axis, with its unit [text].
+    y_prefix : str
+        What stands before a value [text].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The chart [figure].
+    """
+    figure = go.Figure()
+    for key, heights in parts.items():
+        label, colour, pattern = CLASS_STYLES[key]
+        if any(heights):
+            figure.add_bar(
+                x=list(names),
+                y=list(heights),
+                name=label,
+                marker={"color": colour, "pattern": {"shape": pattern, "solidity": 0.25}},
+                hovertemplate=f"{label}: {y_prefix}%{{y:,.4~g}}<extra>%{{x}}</extra>",
+            )
+    figure.update_layout(barmode="stack")
+    figure.update_yaxes(title=y_title, tickprefix=y_prefix)
+    return _laid_out(figure, title)
+
+
+def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[list[float], list[float]]:
+    """At most MAX_POINTS points, the first and the last among them."""
+    if len(x) > MAX_POINTS:
+        kept = np.unique(np.linspace(0, len(x) - 1, MAX_POINTS).round().astype(int))
+        x, y = x[kept], y[kept]
+    return x.tolist(), y.tolist()
+
+
+def _laid_out(figure: go.Figure, title: str) -> go.Figure:
+    figure.update_layout(
+        title={"text": title, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"},
+        height=400,
+        margin={"l": 10, "r": 10, "t": 80, "b": 10},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        hovermode="closest",
+        uirevision="kept",
+    )
+    return figure

@@ -1,0 +1,322 @@
+"""Every input of the pages, declared once, and the frozen scenario that they end in."""
+
+import datetime
+import json
+from dataclasses import dataclass
+
+import streamlit as st
+
+from calc.kv_cache import BYTES_PER_NUMBER
+from calc.model_config import config_as_read, read_config
+from calc.model_spec import ModelSpec
+from calc.numeric import Range, count_up_to
+from calc.policies import LIFETIMES, AgentRun
+from calc.presets import model_ids, model_label, model_preset
+from calc.prices import FIRST_DAY, LAST_DAY, priced_models
+from views import link
+from views.fields import Choice, Day, Field, Hidden, Price, Whole
+
+PASTED = "pasted"
+UPLOADED = "uploaded"
+MAX_CALLS = 20_000
+"""Longest run that a page lists call by call."""
+MAX_TOKENS = 10**9
+MAX_CONFIG_BYTES = 10**6
+
+_UPLOADED_CONFIG = "_uploaded_config"
+_CONFIG_PROBLEM = "_config_problem"
+
+_SIZE = count_up_to(MAX_TOKENS)
+_PRICE = Range(low=0, high=100_000, whole=False)
+
+
+def _model_options() -> list[str]:
+    own = [PASTED] if st.session_state.get("config") else []
+    own += [UPLOADED] if st.session_state.get(_UPLOADED_CONFIG) else []
+    return [*own, *model_ids()]
+
+
+def _model_shown(name: str) -> str:
+    if name in (PASTED, UPLOADED):
+        return f"Your own config.json ({name})"
+    return model_label(name)
+
+
+def _price(key: str, what: str) -> Price:
+    return Price(
+        key=key,
+        label=f"{what} (USD/MTok)",
+        help=f"Price per million tokens of {what.lower()}, in place of the card's. Empty: as listed.",
+        allowed=_PRICE,
+    )
+
+
+CALLS = Whole(
+    key="calls",
+    label="Calls",
+    help="How often the agent calls the model in one run.",
+    default=100,
+    allowed=count_up_to(MAX_CALLS, low=1),
+    step=10,
+)
+PREFIX = Whole(
+    key="prefix",
+    label="Fixed prefix (tokens)",
+    help="What every prompt starts with: system text, tools, rules.",
+    default=2000,
+    allowed=_SIZE,
+    step=500,
+)
+GROWTH = Whole(
+    key="growth",
+    label="Growth per call (tokens)",
+    help="All that a call adds to the next prompt: tool results, user text and the model's own output.",
+    default=300,
+    allowed=_SIZE,
+    step=100,
+)
+BLOCK = Whole(
+    key="block",
+    label="Compact every (calls)",
+    help="Calls between two compactions, which replace the history by a summary.",
+    default=20,
+    allowed=count_up_to(MAX_CALLS, low=1),
+    step=5,
+)
+SUMMARY = Whole(
+    key="summary",
+    label="Summary (tokens)",
+    help="Length of the summary that replaces the history.",
+    default=1000,
+    allowed=_SIZE,
+    step=100,
+)
+INSTRUCTION = Whole(
+    key="instruction",
+    label="Compaction instruction (tokens)",
+    help="Length of the text that asks for the summary.",
+    default=0,
+    allowed=_SIZE,
+    step=50,
+)
+OUTPUT = Whole(
+    key="output",
+    label="Output per call (tokens)",
+    help="What the model writes in each call. It is billed as output here; as input it is part of the growth.",
+    default=100,
+    allowed=_SIZE,
+    step=50,
+)
+CARD = Choice(
+    key="card",
+    label="Priced as",
+    help="The provider's model whose price list pays for the run. A closed model's memory and FLOPs are unknown: those "
+    "are shown for the model served as.",
+    default="anthropic/claude-opus-4-6",
+    options=priced_models,
+)
+DATE = Day(
+    key="date",
+    label="Prices of (day, UTC)",
+    help="Price lists change; the card of this day is used.",
+    first=FIRST_DAY,
+    last=LAST_DAY,
+)
+LIFETIME = Choice(
+    key="lifetime",
+    label="Cache entries live",
+    help="5 minutes or 1 hour; the write price differs.",
+    default="5m",
+    options=lambda: LIFETIMES,
+)
+MINIMUM = Whole(
+    key="minimum",
+    label="Shortest cached prefix (tokens)",
+    help="Below this length nothing is cached. Empty: the provider's rule.",
+    default=None,
+    allowed=_SIZE,
+    step=256,
+)
+PRICES = {
+    "uncached": _price("input_price", "Input"),
+    "cache_read": _price("read_price", "Cache reads"),
+    "cache_write_5m": _price("write_price", "Cache writes, 5 minutes"),
+    "cache_write_1h": _price("write_1h_price", "Cache writes, 1 hour"),
+    "output": _price("output_price", "Output"),
+}
+CONFIG = Hidden(key="config", check=lambda text: read_config(text))
+MODEL = Choice(
+    key="model",
+    label="Model",
+    help="An open model, or your own config.json (open the section below).",
+    default="llama-3.1-8b",
+    options=_model_options,
+    shown=_model_shown,
+)
+TOKENS = Whole(
+    key="tokens",
+    label="Context (tokens)",
+    help="Tokens of one sequence: prompt and output together.",
+    default=128_000,
+    allowed=count_up_to(MAX_TOKENS, low=1),
+    step=1000,
+)
+SEQUENCES = Whole(
+    key="sequences",
+    label="Sequences",
+    help="Conversations held in memory at the same time.",
+    default=8,
+    allowed=count_up_to(1_000_000, low=1),
+)
+KV_DTYPE = Choice(
+    key="kv_dtype",
+    label="KV format",
+    help="Format of the cached numbers: bf16 and fp16 take 2 bytes, fp8 and int8 one, fp32 four.",
+    default="bf16",
+    options=lambda: tuple(BYTES_PER_NUMBER),
+)
+RANKS = Whole(
+    key="ranks",
+    label="Tensor-parallel ranks",
+    help="Accelerators that share the KV heads. With more ranks than heads, heads are stored more than once.",
+    default=1,
+    allowed=count_up_to(1024, low=1),
+)
+CACHED = Whole(
+    key="cached",
+    label="Already cached (tokens)",
+    help="Tokens before the prompt whose keys and values are in the cache: what prefix caching saves.",
+    default=0,
+    allowed=_SIZE,
+    step=1000,
+)
+DECODED = Whole(
+    key="decoded",
+    label="Decoded (tokens)",
+    help="Tokens written after the prompt, one after the other.",
+    default=500,
+    allowed=count_up_to(MAX_TOKENS, low=1),
+    step=100,
+)
+
+FIELDS: tuple[Field, ...] = (
+    CALLS, PREFIX, GROWTH, BLOCK, SUMMARY, INSTRUCTION, OUTPUT, CARD, DATE, LIFETIME, MINIMUM, *PRICES.values(),
+    CONFIG, MODEL, TOKENS, SEQUENCES, KV_DTYPE, RANKS, CACHED, DECODED,
+)  # fmt: skip
+"""In the order of a link; CONFIG stands before MODEL, which may name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All inputs of all pages."""
+
+    run: AgentRun
+    card: str
+    date: datetime.date
+    lifetime: str
+    minimum: int | None
+    prices: tuple[tuple[str, float | None], ...]
+    model: ModelSpec
+    tokens: int
+    sequences: int
+    kv_dtype: str
+    ranks: int
+    cached: int
+    decoded: int
+
+
+def scenario() -> Scenario:
+    """The session's inputs, checked again: what a browser sends is not trusted.
+
+    Raises
+    ------
+    ValueError
+        If an input is out of range.
+    LookupError
+        If a name is not known.
+    """
+    value = {field.key: field.checked(st.session_state.get(field.key, field.default)) for field in FIELDS}
+    run = AgentRun(**{key: value[key] for key in
+                      ("calls", "prefix", "growth", "output", "block", "summary", "instruction")})  # fmt: skip
+    shared = ("card", "date", "lifetime", "minimum", "tokens", "sequences", "kv_dtype", "ranks", "cached", "decoded")
+    return Scenario(
+        run=run,
+        prices=tuple((name, value[field.key]) for name, field in PRICES.items()),
+        model=_model(value["model"]),
+        **{key: value[key] for key in shared},
+    )
+
+
+def _model(name: str) -> ModelSpec:
+    if name == PASTED:
+        return read_config(st.session_state["config"])
+    if name == UPLOADED:
+        return read_config(st.session_state[_UPLOADED_CONFIG])
+    return model_preset(name)
+
+
+def open_link() -> None:
+    """Reads the address into the session when it is new."""
+    link.read(FIELDS)
+
+
+def write_link() -> None:
+    """Makes the address hold every input."""
+    link.write(FIELDS)
+
+
+def row(*fields: Field) -> None:
+    """Draws inputs side by side, wrapping on narrow screens."""
+    with st.grid(min(len(fields), 4)):
+        for field in fields:
+            field.draw()
+
+
+def own_config() -> None:
+    """Draws the section in which a user gives a config.json of their own."""
+    with st.expander("Use your own config.json", key="open_own_config", on_change="rerun") as section:
+        if not section.open:
+            return
+        st.caption(
+            "The file that stands beside a model's weights on Hugging Face. It is read here and stored nowhere; a pasted "
+            "config goes into the page's link as the few fields that were read, an uploaded one does not."
+        )
+        st.text_area("Paste the config.json", key="pasted_text", height=160, on_change=_take_pasted)
+        st.file_uploader("Or upload it", type="json", key="uploaded_file", on_change=_take_uploaded)
+        if problem := st.session_state.get(_CONFIG_PROBLEM):
+            st.error(link.text_only(problem), title="This config was not used")
+
+
+def _take_pasted() -> None:
+    text = st.session_state["pasted_text"]
+    if text.strip():
+        _take(text, "config", PASTED)
+
+
+def _take_uploaded() -> None:
+    upload = st.session_state["uploaded_file"]
+    if upload is None:
+        return
+    if upload.size > MAX_CONFIG_BYTES:
+        st.session_state[_CONFIG_PROBLEM] = (
+            f"config must be a text of at most {MAX_CONFIG_BYTES:,} bytes, got a file of {upload.size:,}"
+        )
+        return
+    try:
+        text = upload.getvalue().decode("utf-8")
+    except UnicodeDecodeError:
+        st.session_state[_CONFIG_PROBLEM] = "config must be UTF-8 text, got a file that is not"
+        return
+    _take(text, _UPLOADED_CONFIG, UPLOADED)
+
+
+def _take(text: str, key: str, name: str) -> None:
+    """Makes a config the session's model, or keeps the model and says what is wrong with the config."""
+    try:
+        model = read_config(text)
+    except ValueError as problem:
+        st.session_state[_CONFIG_PROBLEM] = str(problem)
+        return
+    st.session_state[key] = json.dumps(config_as_read(model), separators=(",", ":"))
+    st.session_state["model"] = name
+    st.session_state[_CONFIG_PROBLEM] = None
