@@ -10,6 +10,9 @@ MAX_POINTS = 600
 """A line of more points is thinned: a screen shows no more."""
 
 
+SI_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """How one meaning is drawn, the same on every page (Okabe-Ito colours)."""
@@ -106,9 +109,11 @@ def lines(
             text=f"{text} ",
             showarrow=False,
         )
-    scale = {"type": "log", "dtick": 1, "exponentformat": "SI"} if logarithmic else {}
-    figure.update_xaxes(title=x_title, tickformat=None if logarithmic else ",", **scale)
-    figure.update_yaxes(title=y_title, tickprefix=y_prefix, rangemode="tozero", **scale)
+    figure.update_xaxes(title=x_title, tickformat=",")
+    figure.update_yaxes(title=y_title, tickprefix=y_prefix, rangemode="tozero")
+    if logarithmic:
+        figure.update_xaxes(**_decades([x for x, _ in series.values()]))
+        figure.update_yaxes(**_decades([y for _, y in series.values()]))
     return _laid_out(figure, title)
 
 
@@ -148,12 +153,24 @@ def stacked_bars(
                 x=list(names),
                 y=list(heights),
                 name=label,
-                marker={"color": colour, "pattern": {"shape": pattern, "solidity": 0.25}},
+                marker={
+                    "color": colour,
+                    "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.55)", "size": 7},
+                },
                 hovertemplate=f"{label}: {y_prefix}%{{y:,.4~g}}<extra>%{{x}}</extra>",
             )
-    figure.update_layout(barmode="stack")
+    figure.update_layout(barmode="stack", legend_traceorder="normal")
     figure.update_yaxes(title=y_title, tickprefix=y_prefix)
     return _laid_out(figure, title)
+
+
+def _decades(values: Sequence[Sequence[float]]) -> dict:
+    """A logarithmic axis whose ticks are powers of ten, written with the prefixes of units: 10k, 1M, 100T."""
+    positive = np.concatenate([np.asarray(v, dtype=float) for v in values])
+    exponents = np.log10(positive[positive > 0])
+    powers = range(int(np.floor(exponents.min())), int(np.ceil(exponents.max())) + 1) if exponents.size else range(1)
+    texts = [f"{10 ** (power % 3)}{SI_PREFIXES[power // 3]}" if power >= 0 else f"{10.0**power:g}" for power in powers]
+    return {"type": "log", "tickvals": [10.0**power for power in powers], "ticktext": texts}
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[list[float], list[float]]:

@@ -113,7 +113,7 @@ def _ladder(scenario: Scenario) -> pd.DataFrame:
         {
             "Prompt (tokens)": lengths,
             "Prefill": [flops_text(value) for value in prefill.total],
-            "of it attention": [flops_text(value) for value in prefill.attention],
+            "Attention, of it": [flops_text(value) for value in prefill.attention],
             "Prefill, times 1,000 tokens": prefill.total / prefill_flops(scenario.model, SHORT_PROMPT).total,
             "Decode, per token": [flops_text(value) for value in decode.total],
             "Cache read, per token": [

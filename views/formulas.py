@@ -20,6 +20,7 @@ from calc.attention import (
 from calc.caching import hit_tokens
 from calc.cost import cached_input_cost
 from calc.kv_cache import bytes_per_number, kv_cache_bytes
+from calc.policies import run_ledger
 from calc.tokens import (
     accumulated_input_tokens,
     compacted_input_tokens,
@@ -32,6 +33,7 @@ from calc.tokens import (
 from calc.weights import matrix_flops, parameters
 from views import inputs, layout, text
 from views.inputs import Scenario
+from views.pricing import scenario_card, scenario_rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,26 @@ class Entry:
 
 def _run(*names: str) -> Callable[[Scenario], Mapping[str, float]]:
     return lambda scenario: {name: getattr(scenario.run, name) for name in names}
+
+
+def _hit(scenario: Scenario) -> Mapping[str, float]:
+    rule = scenario_rule(scenario, scenario_card(scenario))
+    return {
+        "shared_tokens": scenario.run.prefix,
+        "minimum_tokens": rule.minimum_tokens,
+        "granularity_tokens": rule.granularity_tokens,
+    }
+
+
+def _cached_input(scenario: Scenario) -> Mapping[str, float]:
+    card = scenario_card(scenario)
+    tokens = run_ledger(scenario.run, "cached", scenario_rule(scenario, card)).tokens
+    return {
+        "tokens": tokens.prompt,
+        "cached_fraction": tokens.cache_read / tokens.prompt if tokens.prompt else 0.0,
+        "usd_per_mtok": card.usd_per_mtok.uncached,
+        "cached_usd_per_mtok": card.usd_per_mtok.cache_read,
+    }
 
 
 def _attention(scenario: Scenario) -> Mapping[str, float]:
@@ -85,25 +107,8 @@ CHAPTERS: dict[str, tuple[Entry, ...]] = {
         Entry(function=compaction_written_tokens, values=_run("calls", "block", "summary"), unit="tokens"),
     ),
     "Cache and money": (
-        Entry(
-            function=hit_tokens,
-            values=lambda scenario: {
-                "shared_tokens": scenario.run.prefix,
-                "minimum_tokens": scenario.minimum or 0,
-                "granularity_tokens": 1,
-            },
-            unit="tokens of the prefix",
-        ),
-        Entry(
-            function=cached_input_cost,
-            values=lambda scenario: {
-                "tokens": submitted_input_tokens(scenario.run.calls, scenario.run.prefix, scenario.run.growth),
-                "cached_fraction": 0.9,
-                "usd_per_mtok": 5.0,
-                "cached_usd_per_mtok": 0.5,
-            },
-            unit="USD, for a share of 0.9 and prices of 5 and 0.5",
-        ),
+        Entry(function=hit_tokens, values=_hit, unit="tokens of the prefix"),
+        Entry(function=cached_input_cost, values=_cached_input, unit="USD"),
     ),
     "Memory": (Entry(function=kv_cache_bytes, values=_cache, unit="bytes"),),
     "Computation": (
@@ -149,7 +154,7 @@ def _entry(entry: Entry, scenario: Scenario) -> None:
     with st.container(border=True):
         st.markdown(f"**{text.text_only(docstring.splitlines()[0])}**")
         st.latex(entry.function.equation)
-        arguments = ", ".join(f"{name} = {value:,}" for name, value in values.items())
+        arguments = ", ".join(f"{name} = {_shown(value)}" for name, value in values.items())
         st.markdown(text.text_only(f"{arguments}: {_shown(entry.function(**values))} {entry.unit}"))
         source = re.search(r"Source: (.+?)(?:\n\n|\Z)", docstring, re.DOTALL)
         st.caption(

@@ -45,8 +45,8 @@ def _model_shown(name: str) -> str:
 def _price(key: str, what: str) -> Price:
     return Price(
         key=key,
-        label=f"{what} (USD/MTok)",
-        help=f"Price per million tokens of {what.lower()}, in place of the card's. Empty: as listed.",
+        label=what,
+        help=f"{what}: USD per million tokens, in place of the card's. Empty: as listed.",
         allowed=_PRICE,
     )
 
@@ -139,9 +139,9 @@ MINIMUM = Whole(
 )
 PRICES = {
     "uncached": _price("input_price", "Input"),
-    "cache_read": _price("read_price", "Cache reads"),
-    "cache_write_5m": _price("write_price", "Cache writes, 5 minutes"),
-    "cache_write_1h": _price("write_1h_price", "Cache writes, 1 hour"),
+    "cache_read": _price("read_price", "Cache read"),
+    "cache_write_5m": _price("write_price", "Cache write, 5 min"),
+    "cache_write_1h": _price("write_1h_price", "Cache write, 1 h"),
     "output": _price("output_price", "Output"),
 }
 CONFIG = Hidden(key="config", check=lambda text: read_config(text))

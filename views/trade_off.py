@@ -4,16 +4,16 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from calc.caching import CachingRule, caching_rule, hit_tokens
-from calc.cost import CLASSES, PriceCard, cached_input_cost, with_prices
+from calc.caching import CachingRule, hit_tokens
+from calc.cost import CLASSES, PriceCard, cached_input_cost
 from calc.flops import run_prefill_flops
 from calc.formats import bytes_text, count_text, flops_text, usd_text
 from calc.kv_cache import sequence_bytes
 from calc.policies import POLICIES, Ledger, run_ledger
-from calc.prices import price_card
 from calc.tokens import compacted_input_tokens, compaction_read_tokens, submitted_input_tokens
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
+from views.pricing import scenario_card, scenario_rule
 
 NAMES = {"plain": "Plain", "cached": "Cached", "compacted": "Compacted", "both": "Both"}
 WHAT = {
@@ -24,15 +24,10 @@ WHAT = {
 }
 
 
-@st.cache_data(max_entries=200, show_spinner=False)
-def _card(model: str, date: str) -> PriceCard:
-    return price_card(model, date=date)
-
-
 def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     """Draws the answer, the first view and the closed sections."""
-    card = with_prices(_card(scenario.card, scenario.date.isoformat()), **dict(scenario.prices))
-    rule = caching_rule(card.provider, card.model, minimum_tokens=scenario.minimum)
+    card = scenario_card(scenario)
+    rule = scenario_rule(scenario, card)
     ledgers = {
         policy: run_ledger(scenario.run, policy, rule, lifetime=scenario.lifetime, context_window=card.context_window)
         for policy in POLICIES
@@ -49,7 +44,7 @@ def _settings() -> None:
         if section.open:
             inputs.row(inputs.CARD, inputs.DATE, inputs.MODEL, inputs.LIFETIME)
             inputs.row(inputs.OUTPUT, inputs.SUMMARY, inputs.INSTRUCTION, inputs.MINIMUM)
-            st.caption("Prices typed by hand stand in place of the card's; empty means as listed.")
+            st.caption("Prices typed by hand, in USD per million tokens; empty means as listed on the card.")
             inputs.row(*inputs.PRICES.values())
     inputs.own_config()
 
@@ -193,8 +188,9 @@ def _call_by_call(card: PriceCard, ledgers: dict[str, Ledger]) -> None:
     frame = pd.DataFrame({"Call": range(1, length + 1)})
     for policy, ledger in ledgers.items():
         for name in CLASSES:
-            frame[f"{policy} {name}"] = pd.Series(getattr(ledger.calls, name))
-        frame[f"{policy} usd"] = pd.Series(ledger.usd_per_call(card))
+            label = charts.CLASS_STYLES[name][0].lower()
+            frame[f"{NAMES[policy]}: {label}"] = pd.Series(getattr(ledger.calls, name))
+        frame[f"{NAMES[policy]}: USD"] = pd.Series(ledger.usd_per_call(card))
     text.table(frame, key="calls", alt="Tokens by class and dollars of every call")
 
 
