@@ -132,7 +132,7 @@ def causal_pairs(cached: Numeric, new: Numeric) -> Numeric:
 
 
 @formula(
-    r"\text{pairs} = \frac{S_2 + N}{2},\quad S_2 = m^2 T + m r T(T-1) + \frac{r^2 (T-1)T(2T-1)}{6}",
+    r"\text{pairs} = \frac{S_2 + N}{2}" "\n" r"S_2 = m^2 T + m r T(T-1) + r^2 U" "\n" r"U = \frac{(T-1)\,T\,(2T-1)}{6}",
     calls=COUNT,
     prefix=COUNT,
     growth=COUNT,

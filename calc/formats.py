@@ -23,9 +23,12 @@ def flops_text(count: float) -> str:
 
 def usd_text(dollars: float) -> str:
     """Dollars to the cent, finer where cents would hide the number: $8.43, $0.0036."""
-    if dollars == 0 or abs(dollars) >= 0.995:
+    size = abs(dollars)
+    if size == 0 or size >= 0.9995:
         return f"${dollars:,.2f}"
-    return f"${dollars:,.3g}" if abs(dollars) >= 0.0001 else f"${dollars:.2e}"
+    if size >= 0.1:
+        return f"${dollars:.3f}".removesuffix("0")
+    return f"${dollars:.3g}" if size >= 0.0001 else f"${dollars:.2e}"
 
 
 def _scaled(count: float, units: tuple[tuple[int, str], ...], smallest: str, digits: int) -> str:

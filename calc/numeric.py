@@ -170,7 +170,7 @@ def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Cal
     Parameters
     ----------
     equation : str
-        The equation in LaTeX, kept on the function as ``.equation`` for the pages to show [text].
+        The equation in LaTeX, one line or more, kept on the function as ``.equation`` for the pages to show [text].
     quotient : bool
         True where the formula divides, so that its result is a float even for whole arguments [yes or no].
     **ranges : Range

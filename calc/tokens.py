@@ -84,7 +84,8 @@ def last_call_tokens(calls: Numeric, prefix: Numeric, growth: Numeric) -> Numeri
 
 
 @formula(
-    r"N_K = m T + \frac{r}{2}\left[Q K(K-1) + s(s-1)\right] + c \max(T-K, 0), \quad T = Q K + s",
+    r"N_K = m T + \frac{r}{2}\,G + c \max(T-K, 0)" "\n"
+    r"G = Q K(K-1) + s(s-1)" "\n" r"T = Q K + s",
     calls=COUNT,
     prefix=COUNT,
     growth=COUNT,
@@ -122,7 +123,7 @@ def compacted_input_tokens(
 
     Notes
     -----
-    N_K = m T + (r/2) [Q K (K-1) + s (s-1)] + c max(T - K, 0) with T = Q K + s: Q full blocks and a last one of s calls.
+    N_K = m T + (r/2) G + c max(T - K, 0) with G = Q K (K-1) + s (s-1) and T = Q K + s: Q full blocks and a last one of s calls.
     Each summary replaces the one before; for summaries that pile up see `accumulated_input_tokens`.
     Source: sum over the calls; checked against a loop in the tests.
 
@@ -137,7 +138,8 @@ def compacted_input_tokens(
 
 
 @formula(
-    r"N = m T + \frac{r}{2}\left[Q K(K-1) + s(s-1)\right] + c\left[\frac{K Q(Q-1)}{2} + s Q\right]",
+    r"N = m T + \frac{r}{2}\,G + c\left[\frac{K Q(Q-1)}{2} + s Q\right]" "\n"
+    r"G = Q K(K-1) + s(s-1)" "\n" r"T = Q K + s",
     calls=COUNT,
     prefix=COUNT,
     growth=COUNT,

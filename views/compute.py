@@ -73,12 +73,14 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
         whole = prefill_flops(model, scenario.cached + scenario.tokens).total
         text.answer(
             f"Prefilling {count_text(scenario.tokens)} new tokens over {count_text(scenario.cached)} cached ones takes "
-            f"{flops_text(total)} of {name}: {100 * total / whole:.1f} % of computing all of them."
+            f"{flops_text(total)} in {name}: {100 * total / whole:.1f} % of computing all of them."
         )
     else:
+        times = f": {total / short:,.3g} times a prompt of {count_text(SHORT_PROMPT)}"
         text.answer(
-            f"Prefilling {count_text(scenario.tokens)} tokens takes {flops_text(total)} of {name}: "
-            f"{total / short:,.0f} times a prompt of {count_text(SHORT_PROMPT)}."
+            f"Prefilling {count_text(scenario.tokens)} tokens of {name} takes {flops_text(total)}"
+            + (times if scenario.tokens > SHORT_PROMPT else "")
+            + "."
         )
     st.caption(
         f"Attention overtakes the matrix products at a prompt of {count_text(crossover, 'tokens')}; from there on the cost "

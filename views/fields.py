@@ -188,7 +188,10 @@ class Hidden:
     def checked(self, value: Any) -> str:
         """The value, or the ValueError of its check."""
         if value:
-            self.check(value)
+            try:
+                self.check(value)
+            except ValueError as problem:
+                raise ValueError(f"{self.key}: {problem}") from None
         return value
 
     def text(self, value: str) -> str:

@@ -153,7 +153,7 @@ def _entry(entry: Entry, scenario: Scenario) -> None:
     values = entry.values(scenario)
     with st.container(border=True):
         st.markdown(f"**{text.text_only(docstring.splitlines()[0])}**")
-        st.latex(entry.function.equation)
+        text.latex(entry.function)
         arguments = ", ".join(f"{name} = {_shown(value)}" for name, value in values.items())
         st.markdown(text.text_only(f"{arguments}: {_shown(entry.function(**values))} {entry.unit}"))
         source = re.search(r"Source: (.+?)(?:\n\n|\Z)", docstring, re.DOTALL)

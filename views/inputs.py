@@ -2,7 +2,7 @@
 
 import datetime
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import streamlit as st
 
@@ -248,11 +248,10 @@ def scenario() -> Scenario:
 
 
 def _model(name: str) -> ModelSpec:
-    if name == PASTED:
-        return read_config(st.session_state["config"])
-    if name == UPLOADED:
-        return read_config(st.session_state[_UPLOADED_CONFIG])
-    return model_preset(name)
+    if name not in (PASTED, UPLOADED):
+        return model_preset(name)
+    model = read_config(st.session_state["config" if name == PASTED else _UPLOADED_CONFIG])
+    return replace(model, name=f"your {model.model_type} config")
 
 
 def open_link() -> None:

@@ -16,6 +16,8 @@ VERSION_KEY = "v"
 VERSION = "1"
 _STARTED = "_link_was_read"
 _PROBLEMS = "_link_problems"
+_KEPT = "_link_kept"
+MAX_SHOWN = 6
 
 
 def read(fields: Sequence[Field]) -> None:
@@ -64,12 +66,13 @@ def _value(field: Field, texts: list[str]) -> tuple[object, str | None]:
 
 
 def render_problems() -> None:
-    """Says once, above the page, which values of the link could not be kept."""
+    """Says above the page, until an input is changed, which values of the link could not be kept."""
     problems = st.session_state.get(_PROBLEMS)
     if problems:
+        more = f"\n- and {len(problems) - MAX_SHOWN} more" if len(problems) > MAX_SHOWN else ""
         st.warning(
-            "\n".join(f"- {text_only(problem)}" for problem in problems[:6])
-            + "\n\nThe default stands in each place; the link's other values were kept.",
+            "\n".join(f"- {text_only(problem)}" for problem in problems[:MAX_SHOWN])
+            + f"{more}\n\nThe default stands in each place; the link's other values were kept.",
             title="This link could not be opened as it is",
         )
 
@@ -97,5 +100,7 @@ def write(fields: Sequence[Field]) -> None:
         value = st.session_state.get(field.key, field.default)
         if text := field.text(value):
             wanted[field.key] = text
+    if st.session_state.setdefault(_KEPT, wanted) != wanted:
+        st.session_state[_PROBLEMS] = []
     if st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)

@@ -142,7 +142,7 @@ def _facts(model: ModelSpec) -> None:
 
 def _formula(scenario: Scenario) -> None:
     size = bytes_per_number(scenario.kv_dtype)
-    st.latex(kv_cache_bytes.equation)
+    text.latex(kv_cache_bytes)
     for group in scenario.model.layer_groups:
         heads = heads_per_rank(group.kv_heads, scenario.ranks) * scenario.ranks
         total = sequence_bytes(

@@ -90,8 +90,14 @@ def equation(function: Callable[..., Any], with_numbers: str) -> None:
     None
         Nothing; it draws [nothing].
     """
-    st.latex(function.equation)
+    latex(function)
     st.markdown(text_only(with_numbers))
+
+
+def latex(function: Callable[..., Any]) -> None:
+    """A formula as its function states it; long ones stand in lines, each short enough for a phone."""
+    for line in function.equation.splitlines():
+        st.latex(line)
 
 
 def bullet_list(items: Sequence[str]) -> None:
