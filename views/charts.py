@@ -95,7 +95,8 @@ def lines(
             line={"color": styles[name].colour, "dash": styles[name].dash, "width": 2.5},
             hovertemplate=f"%{{x:,.0f}}: {y_prefix}%{{y:,.4~g}}<extra>{name}</extra>",
         )
-    for level, (text, x) in enumerate((marks or {}).items()):
+    by_place = sorted((marks or {}).items(), key=lambda mark: mark[1])
+    for level, (text, x) in enumerate(by_place):
         # On a logarithmic axis a shape stands in data units, an annotation in powers of ten.
         figure.add_shape(
             type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line={"color": GREY, "dash": "dot", "width": 1.5}
@@ -105,8 +106,8 @@ def lines(
             y=1 - 0.08 * level,
             yref="paper",
             yanchor="top",
-            xanchor="right",
-            text=f"{text} ",
+            xanchor="left" if level else "right",
+            text=f" {text} ",
             showarrow=False,
         )
     figure.update_xaxes(title=x_title, tickformat=",")

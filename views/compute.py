@@ -40,7 +40,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
                 "multiply-add is two.",
             ),
             (
-                "Attention's share of it",
+                "Attention's share",
                 f"{100 * prefill.attention / prefill.total:.0f} %",
                 "The rest are matrix products with the weights, which grow in proportion to the tokens.",
             ),
@@ -50,7 +50,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
                 f"On top of {count_text(cached + tokens)} cached tokens, one after the other.",
             ),
             (
-                "Cache read per decoded token",
+                "Cache read per token",
                 bytes_text(decode_cache_read_bytes(model, cached + tokens, kv_dtype=scenario.kv_dtype)),
                 f"Every decoded token reads the whole {scenario.kv_dtype} cache, and the weights besides.",
             ),
@@ -58,7 +58,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     )
     text.chart(_curves(scenario, crossover), "flops_by_context", "Prefill FLOP by prompt length, by part")
     text.table(_ladder(scenario), "prefill_ladder", "Prefill and decode FLOP at several prompt lengths",
-               formats={"Prefill, times 1,000 tokens": "%.4g x"})  # fmt: skip
+               formats={"Prefill, times 1,000 tokens": "%,.1f x"})  # fmt: skip
     text.section("What a dense kernel or a FLOP counter reports", "open_counter", lambda: _counter(scenario))
     text.section("Arithmetic intensity of decode", "open_intensity", lambda: _intensity(scenario))
     text.section("The formulas with these numbers", "open_compute_formulas", lambda: _formulas(scenario))

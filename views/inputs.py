@@ -23,6 +23,9 @@ MAX_CALLS = 20_000
 MAX_TOKENS = 10**9
 MAX_CONFIG_BYTES = 10**6
 
+NARROWEST = 165
+"""Pixels below which inputs side by side wrap: two fit a phone."""
+
 _UPLOADED_CONFIG = "_uploaded_config"
 _CONFIG_PROBLEM = "_config_problem"
 
@@ -266,7 +269,7 @@ def write_link() -> None:
 
 def row(*fields: Field) -> None:
     """Draws inputs side by side, wrapping on narrow screens."""
-    with st.grid(min(len(fields), 4)):
+    with st.grid(min(len(fields), 4), min_column_width=NARROWEST, vertical_alignment="bottom"):
         for field in fields:
             field.draw()
 
@@ -281,7 +284,9 @@ def own_config() -> None:
             "config goes into the page's link as the few fields that were read, an uploaded one does not."
         )
         st.text_area("Paste the config.json", key="pasted_text", height=160, on_change=_take_pasted)
-        st.file_uploader("Or upload it", type="json", key="uploaded_file", on_change=_take_uploaded)
+        st.file_uploader(
+            "Or upload it", type="json", key="uploaded_file", on_change=_take_uploaded, max_upload_size=1
+        )
         if problem := st.session_state.get(_CONFIG_PROBLEM):
             st.error(link.text_only(problem), title="This config was not used")
 

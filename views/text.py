@@ -12,6 +12,9 @@ from calc.formats import usd_text
 from calc.names import UnknownName
 from views.link import text_only
 
+NARROWEST = 185
+"""Pixels that a headline number needs; where four do not fit, they wrap."""
+
 CHART_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
 
@@ -36,7 +39,7 @@ def money(dollars: float) -> str:
 
 def headline(numbers: Sequence[tuple[str, str, str | None]]) -> None:
     """Headline numbers as equal cards: label, value with unit, and help."""
-    with st.grid(min(len(numbers), 4)):
+    with st.grid(min(len(numbers), 4), min_column_width=NARROWEST):
         for label, value, help_text in numbers:
             st.metric(label, value, help=help_text, border=True, height="stretch")
 

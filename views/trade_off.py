@@ -231,9 +231,9 @@ def _served(scenario: Scenario, ledgers: dict[str, Ledger]) -> None:
     text.headline(
         [
             (
-                f"KV cache at the largest prompt, {name}",
+                f"KV cache, {name}",
                 bytes_text(sequence_bytes(model, largest[policy], kv_dtype=scenario.kv_dtype)),
-                f"{count_text(largest[policy], 'tokens')} of one conversation.",
+                f"Of one conversation at its largest prompt, {count_text(largest[policy], 'tokens')}.",
             )
             for name, policy in (("no compaction", "plain"), ("with compaction", "compacted"))
         ]

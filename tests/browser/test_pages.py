@@ -79,6 +79,10 @@ def test_a_pasted_config_is_used_and_survives_in_the_link(page, server):
     box.press("Control+Enter")
     page.get_by_text("This config was not used").wait_for()
     assert "31.25 MiB" in answer(page).inner_text()
+    too_large = {"name": "config.json", "mimeType": "application/json", "buffer": b" " * 3_000_000}
+    page.locator("input[type=file]").set_input_files(too_large)
+    page.get_by_text("File must be 1.0MB or smaller").wait_for()
+    assert page.get_by_test_id("stException").count() == 0
 
 
 def test_a_nonsense_link_gives_one_message_and_no_traceback(page, server):
