@@ -6,7 +6,7 @@ differs from another only in its pairs. A multiply-add is two FLOP. Softmax is n
 
 from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, count_up_to, formula
 
-PAIRS = count_up_to(10**33)
+PAIRS = count_up_to(10**48)
 """Pairs of tokens: the square of a count, summed over a run."""
 
 
@@ -173,9 +173,7 @@ def run_pairs_without_reuse(calls: Numeric, prefix: Numeric, growth: Numeric) ->
     """
     below = calls * (calls - 1) // 2
     submitted = prefix * calls + growth * below
-    squares = prefix * prefix * calls + 2 * prefix * growth * below + growth * growth * (
-        (calls - 1) * calls * (2 * calls - 1) // 6
-    )
+    squares = prefix * prefix * calls + 2 * prefix * growth * below + growth * growth * (below * (2 * calls - 1) // 3)
     return (squares + submitted) // 2
 
 

@@ -247,9 +247,7 @@ def usd_by_class(tokens: ByClass, card: PriceCard) -> ByClass:
     return ByClass(**dollars)
 
 
-def card_by_hand(
-    usd_per_mtok: ByClass, *, model: str, date: str, context_window: int | None = None
-) -> PriceCard:
+def card_by_hand(usd_per_mtok: ByClass, *, model: str, date: str, context_window: int | None = None) -> PriceCard:
     """A card of one tier from prices typed by hand.
 
     Parameters

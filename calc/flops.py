@@ -1,13 +1,16 @@
 """What a model computes and reads: attention and matrix products together, for prefill, decode and a whole agent run."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 from calc.attention import attention_flops, causal_pairs, run_pairs_without_reuse, square_pairs
 from calc.kv_cache import sequence_bytes
 from calc.model_spec import ModelSpec
-from calc.numeric import COUNT, POSITIVE_COUNT, Numeric, require, require_all
+from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, formula, require, require_all
 from calc.tokens import last_call_tokens, submitted_input_tokens
 from calc.weights import matrix_flops, parameters
+
+FLOPS = count_up_to(10**63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,20 +25,29 @@ class Flops:
     @property
     def total(self) -> Numeric:
         """Attention and matrix products."""
-        return self.attention + self.matrices
+        return _added(self.attention, self.matrices)
+
+
+@formula("a + b", first=FLOPS, second=FLOPS)
+def _added(first: Numeric, second: Numeric) -> Numeric:
+    """A sum that does not wrap around in arrays."""
+    return first + second
 
 
 def _attention(model: ModelSpec, pairs: Numeric) -> Numeric:
-    return sum(
-        attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)
-        for group in model.layer_groups
+    return reduce(
+        _added,
+        (
+            attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)
+            for group in model.layer_groups
+        ),
     )
 
 
 def _matrices(model: ModelSpec, tokens: Numeric, logits: Numeric) -> Numeric:
     """Layer matrices on all tokens, the head on those whose logits are wanted."""
     size = parameters(model)
-    return matrix_flops(size.layer_matrices, tokens) + matrix_flops(size.head_matrix, logits)
+    return _added(matrix_flops(size.layer_matrices, tokens), matrix_flops(size.head_matrix, logits))
 
 
 def prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Flops:
@@ -189,15 +201,13 @@ def run_prefill_flops(model: ModelSpec, calls: Numeric, prefix: Numeric, growth:
     """
     calls, prefix = require_all(POSITIVE_COUNT, calls=calls, prefix=prefix)
     growth = require(growth, COUNT, "growth")
-    last = last_call_tokens(calls, prefix, growth)
+    last = require(last_call_tokens(calls, prefix, growth), COUNT, "the last call's prompt")
     return RunFlops(
         without_reuse=Flops(
             attention=_attention(model, run_pairs_without_reuse(calls, prefix, growth)),
             matrices=_matrices(model, submitted_input_tokens(calls, prefix, growth), calls),
         ),
-        with_reuse=Flops(
-            attention=_attention(model, causal_pairs(0, last)), matrices=_matrices(model, last, calls)
-        ),
+        with_reuse=Flops(attention=_attention(model, causal_pairs(0, last)), matrices=_matrices(model, last, calls)),
     )
 
 
@@ -225,5 +235,5 @@ def decode_cache_read_bytes(model: ModelSpec, cached: Numeric, *, kv_dtype: str 
     LookupError
         If the format is not known.
     """
-    cached = require(cached, COUNT, "cached")
+    cached = require(cached, count_up_to(MAX_COUNT - 1), "cached")
     return sequence_bytes(model, cached + 1, kv_dtype=kv_dtype)

@@ -7,8 +7,9 @@ _FLOP = ((EFLOP, "EFLOP"), (PFLOP, "PFLOP"), (TFLOP, "TFLOP"), (GFLOP, "GFLOP"))
 
 
 def count_text(count: float, unit: str = "") -> str:
-    """A count with thousands separators: 1,685,000 tokens."""
-    return f"{count:,.0f}{' ' + unit if unit else ''}"
+    """A count with thousands separators and its unit, given in the plural: 1,685,000 tokens, 1 token."""
+    number = f"{count:,}" if isinstance(count, int) else f"{count:,.0f}"
+    return f"{number} {unit.removesuffix('s') if count == 1 else unit}".rstrip()
 
 
 def bytes_text(count: float) -> str:
@@ -23,15 +24,18 @@ def flops_text(count: float) -> str:
 
 def usd_text(dollars: float) -> str:
     """Dollars to the cent, finer where cents would hide the number: $8.43, $0.0036."""
-    size = abs(dollars)
-    if size == 0 or size >= 0.9995:
+    if dollars < 0:
+        return f"-{usd_text(-dollars)}"
+    if dollars == 0 or dollars >= 0.9995:
         return f"${dollars:,.2f}"
-    if size >= 0.1:
+    if dollars >= 0.1:
         return f"${dollars:.3f}".removesuffix("0")
-    return f"${dollars:.3g}" if size >= 0.0001 else f"${dollars:.2e}"
+    return f"${dollars:.3g}" if dollars >= 0.0001 else f"${dollars:.2e}"
 
 
 def _scaled(count: float, units: tuple[tuple[int, str], ...], smallest: str, digits: int) -> str:
     size, name = next((unit for unit in units if abs(count) >= unit[0]), (1, smallest))
     scaled = count / size
+    if scaled == 1:
+        name = name.removesuffix("s")
     return f"{scaled:,.0f} {name}" if abs(scaled) >= 1000 else f"{scaled:.{digits}g} {name}"

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from calc.model_spec import LayerGroup, ModelSpec, with_kv_heads
 from calc.names import known
 from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, count_up_to, formula, require
@@ -17,7 +15,7 @@ DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32
 ENGINES = ("ideal",)
 """Allocation rules: "ideal" is what any implementation must keep, without rounding."""
 
-MAX_RANKS = 65_536
+RANKS = count_up_to(65_536, low=1)
 
 
 def bytes_per_number(kv_dtype: str) -> int:
@@ -150,7 +148,7 @@ def sequence_memory(
     A rank holds max(1, h_kv / ranks) heads. Source: vLLM and SGLang, rule 1 of their cache planning.
     """
     tokens = require(tokens, COUNT, "tokens")
-    ranks = require(tensor_parallel, count_up_to(MAX_RANKS, low=1), "tensor_parallel")
+    ranks = require(tensor_parallel, RANKS, "tensor_parallel")
     known(engine, ENGINES, "engine")
     size = bytes_per_number(kv_dtype)
     slope_per_rank = sum(_bytes_per_token(group, ranks, size) for group in model.layer_groups)
@@ -207,9 +205,7 @@ def sequence_bytes(
     -----
     See `sequence_memory`, which also gives the share of one rank.
     """
-    memory = sequence_memory(
-        model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel
-    )
+    memory = sequence_memory(model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel)
     return memory.bytes
 
 
@@ -231,13 +227,15 @@ def heads_per_rank(kv_heads: int, tensor_parallel: int) -> int:
     Raises
     ------
     ValueError
-        If neither number divides the other.
+        If neither number divides the other, or one is out of range.
 
     Examples
     --------
     >>> heads_per_rank(8, 4), heads_per_rank(8, 16)
     (2, 1)
     """
+    require(kv_heads, POSITIVE_COUNT, "kv_heads")
+    require(tensor_parallel, RANKS, "tensor_parallel")
     if kv_heads % tensor_parallel and tensor_parallel % kv_heads:
         raise ValueError(
             f"tensor_parallel must divide the {kv_heads} KV heads or be a multiple of them, got {tensor_parallel}"

@@ -9,8 +9,18 @@ from typing import Any
 
 from calc.config_file import config_fields, named_by_text, shown
 from calc.config_rules import (
-    EVERY_FAMILY, FACTS, FAMILIES, OF_LAYERS, WHOLE_NUMBERS, YES_NO, allowed_values, checked, is_known_field,
-    other_layer_kind, refuse_other_layer_kinds, unsupported_layer_kind,
+    EVERY_FAMILY,
+    FACTS,
+    FAMILIES,
+    OF_LAYERS,
+    WHOLE_NUMBERS,
+    YES_NO,
+    allowed_values,
+    checked,
+    is_known_field,
+    other_layer_kind,
+    refuse_other_layer_kinds,
+    unsupported_layer_kind,
 )  # fmt: skip
 from calc.model_spec import LayerGroup, ModelSpec, Provenance, WeightShape
 from calc.names import UnknownName, known

@@ -25,23 +25,17 @@ class LayerGroup:
 
     def __post_init__(self) -> None:
         require(self.layers, count_up_to(MAX_LAYERS, low=1), "layers")
-        require_all(
-            count_up_to(MAX_HEADS, low=1), query_heads=self.query_heads, kv_heads=self.kv_heads
-        )
-        require_all(
-            count_up_to(MAX_WIDTH, low=1), key_width=self.key_width, value_width=self.value_width
-        )
+        require_all(count_up_to(MAX_HEADS, low=1), query_heads=self.query_heads, kv_heads=self.kv_heads)
+        require_all(count_up_to(MAX_WIDTH, low=1), key_width=self.key_width, value_width=self.value_width)
         if self.query_heads % self.kv_heads:
-            raise ValueError(
-                f"query_heads must be a multiple of kv_heads = {self.kv_heads}, got {self.query_heads}"
-            )
+            raise ValueError(f"query_heads must be a multiple of kv_heads = {self.kv_heads}, got {self.query_heads}")
 
     @property
     def layout(self) -> str:
         """The field's name of the head layout: MHA, GQA or MQA."""
-        if self.kv_heads == self.query_heads:
-            return "MHA"
-        return "MQA" if self.kv_heads == 1 else "GQA"
+        if self.kv_heads == 1:
+            return "MQA"
+        return "MHA" if self.kv_heads == self.query_heads else "GQA"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,12 +42,14 @@ def known(name: str, names: Collection[str], what: str, *, aliases: Mapping[str,
     calc.names.UnknownName: unknown KV format 'fp23'; did you mean fp32?
     """
     aliases = aliases or {}
-    if name in names:
-        return name
-    if name in aliases:
-        return aliases[name]
-    text = str(name)
-    near = difflib.get_close_matches(text[:100], [*names, *aliases], n=3, cutoff=0.6)
+    text = name if isinstance(name, str) else repr(name)
+    if text in names:
+        return text
+    if text in aliases:
+        return aliases[text]
+    by_lower_case = {candidate.lower(): candidate for candidate in [*aliases, *names]}
+    matches = difflib.get_close_matches(text[:100].lower(), by_lower_case, n=3, cutoff=0.6)
+    near = [by_lower_case[match] for match in matches]
     shown = repr(text if len(text) <= 60 else text[:57] + "...")
     if near:
         hint = f"did you mean {' or '.join(near)}?"

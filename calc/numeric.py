@@ -25,9 +25,15 @@ Numeric = int | float | np.ndarray
 MAX_COUNT = 10**15
 """Largest count accepted: below 2**53, so that a float64 holds it exactly."""
 
+MAX_REAL = 10**12
+"""Largest number accepted that need not be whole: a price, a size in bytes, a value."""
+
 _EXACT_IN_FLOAT64 = 2**50
 _EXACT_IN_INT64 = 2**60
 """Both leave a factor of eight for sums and products on the way to a result."""
+_FIRST_BEYOND_INT64 = 2**63
+_LARGEST_FLOAT = int(np.finfo(np.float64).max)
+_SHOWN_IN_FULL = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +53,8 @@ class Range:
 
 COUNT = Range(low=0, high=MAX_COUNT, whole=True)
 POSITIVE_COUNT = Range(low=1, high=MAX_COUNT, whole=True)
-NON_NEGATIVE = Range(low=0, high=math.inf, whole=False)
-POSITIVE = Range(low=float(np.nextafter(0, 1)), high=math.inf, whole=False)
+NON_NEGATIVE = Range(low=0, high=MAX_REAL, whole=False)
+POSITIVE = Range(low=1e-12, high=MAX_REAL, whole=False)
 FRACTION = Range(low=0, high=1, whole=False)
 
 
@@ -110,6 +116,8 @@ def _required_scalar(value: Any, allowed: Range, name: str) -> int | float:
         raise _out_of_range(value, allowed, name)
     if isinstance(value, Integral):
         number: int | float = int(value)
+        if not allowed.whole and abs(number) > _LARGEST_FLOAT:
+            raise _out_of_range(value, allowed, name)
     else:
         number = float(value)
         if not math.isfinite(number) or (allowed.whole and not number.is_integer()):
@@ -121,6 +129,8 @@ def _required_scalar(value: Any, allowed: Range, name: str) -> int | float:
 
 
 def _required_array(value: Any, allowed: Range, name: str) -> np.ndarray:
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"{name} must be {allowed}, or an array of such, got an array with masked entries")
     try:
         array = np.asarray(value)
     except ValueError:  # rows of different lengths
@@ -129,8 +139,14 @@ def _required_array(value: Any, allowed: Range, name: str) -> np.ndarray:
         for item in array.flat:
             _required_scalar(item, allowed, name)
         array = array.astype(np.float64)
+    hidden = [item for item in value if isinstance(item, bool)] if isinstance(value, (list, tuple)) else []
+    if hidden and array.dtype.kind != "b":  # numpy takes a truth value among numbers for 0 or 1
+        raise _out_of_range(hidden[0], allowed, name)
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be {allowed}, or an array of such, got an array of {array.dtype}")
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):  # a longdouble beyond float64 becomes infinite, and is refused as such
+            array = array.astype(np.float64, copy=False)
     if array.size == 0:
         return array.astype(np.int64 if allowed.whole else np.float64)
     ok = np.isfinite(array) & (array >= allowed.low) & (array <= allowed.high)
@@ -138,7 +154,9 @@ def _required_array(value: Any, allowed: Range, name: str) -> np.ndarray:
         ok &= np.floor(array) == array
     if not ok.all():
         raise _out_of_range(array[~ok].flat[0].item(), allowed, name)
-    return array.astype(np.int64 if allowed.whole or array.dtype.kind in "iu" else np.float64, copy=False)
+    fits_int64 = array.max() < _FIRST_BEYOND_INT64
+    is_whole = allowed.whole or array.dtype.kind in "iu"
+    return array.astype(np.int64 if is_whole and fits_int64 else np.float64, copy=False)
 
 
 def _out_of_range(value: Any, allowed: Range, name: str) -> ValueError:
@@ -152,7 +170,7 @@ def _plain(value: Any) -> str:
             return "a number of more than 24 digits"
         return f"{int(value):,}"
     if isinstance(value, (float, np.floating)):
-        return "0 (excluded)" if 0 < value < 1e-300 else f"{float(value):,g}"
+        return f"{value:,.0f}" if abs(value) < _SHOWN_IN_FULL and float(value).is_integer() else f"{float(value):,g}"
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -207,9 +225,7 @@ def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Cal
     return decorate
 
 
-def _evaluated(
-    function: Callable, arguments: Mapping[str, Any], numbers: Mapping[str, Numeric], quotient: bool
-) -> Any:
+def _evaluated(function: Callable, arguments: Mapping[str, Any], numbers: Mapping[str, Numeric], quotient: bool) -> Any:
     arrays = {name: value for name, value in numbers.items() if isinstance(value, np.ndarray)}
     if not arrays:
         return function(**arguments)

@@ -39,9 +39,7 @@ class AgentRun:
     def __post_init__(self) -> None:
         require(self.calls, count_up_to(MAX_LISTED_CALLS, low=1), "calls")
         require(self.block, POSITIVE_COUNT, "block")
-        require_all(
-            COUNT, prefix=self.prefix, output=self.output, summary=self.summary, instruction=self.instruction
-        )
+        require_all(COUNT, prefix=self.prefix, output=self.output, summary=self.summary, instruction=self.instruction)
         require(self.growth, COUNT, "growth")
 
 
@@ -179,9 +177,7 @@ def _fitting(
     return calls_made, min(int(compactions_made), len(ends) if compaction is None else compaction - 1)
 
 
-def _classes(
-    prompts: np.ndarray, shared: np.ndarray, output: int, rule: CachingRule | None, lifetime: str
-) -> ByClass:
+def _classes(prompts: np.ndarray, shared: np.ndarray, output: int, rule: CachingRule | None, lifetime: str) -> ByClass:
     """Prompts by class; all plain where there is no cache."""
     outputs = np.full(len(prompts), output, dtype=np.int64)
     if rule is None:

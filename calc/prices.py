@@ -5,6 +5,7 @@ its exact ids and the exact aliases that it lists are known.
 """
 
 import datetime
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -129,11 +130,13 @@ def price_card(model: str, *, provider: str | None = None, date: datetime.date |
 
 def _day(date: datetime.date | str) -> datetime.date:
     try:
+        if not isinstance(date, datetime.date) and not re.fullmatch(r"\d{4}-\d\d-\d\d", date, re.ASCII):
+            raise ValueError
         day = date if isinstance(date, datetime.date) else datetime.date.fromisoformat(date)
     except (TypeError, ValueError):
         raise ValueError(f"date must be a day written YYYY-MM-DD, got {str(date)[:40]!r}") from None
     if isinstance(day, datetime.datetime):
-        day = day.date()
+        day = (day.astimezone(datetime.UTC) if day.tzinfo else day).date()
     if not FIRST_DAY <= day <= LAST_DAY:
         raise ValueError(f"date must be a day from {FIRST_DAY} to {LAST_DAY}, got {day}")
     return day
@@ -141,6 +144,7 @@ def _day(date: datetime.date | str) -> datetime.date:
 
 def _entry(model: str, provider: str | None) -> tuple[str, Any]:
     """Provider id and model entry of an exact name."""
+    model = str(model)
     if provider is None:
         front, separator, rest = model.partition(SEPARATOR)
         # A name such as moonshotai/kimi-k3 is also a whole id at resellers; the provider's own list goes first.
@@ -206,6 +210,8 @@ def _notes(entry: Any, prices: Any, hour: datetime.datetime) -> Iterator[str]:
         yield "This card lists no price for cache writes: they are charged as input."
     elif prices.cache_write_1h_mtok is None:
         yield "This card lists no price for 1-hour cache writes: they are charged as 5-minute ones."
+    if prices.requests_kcount is not None:
+        yield f"Each request also costs {float(prices.requests_kcount) / 1000:g} USD, which is not in these numbers."
     if any(entry.get_prices(hour.replace(hour=other)) != prices for other in range(24)):
         yield f"Prices of this model change with the hour; these are those of {HOUR_OF_DAY}:00 UTC."
     if entry.deprecated:

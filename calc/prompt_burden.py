@@ -1,10 +1,16 @@
 """Tokens that a prompt carries besides its history: a document index, the documents it loads, tool schemas."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from calc.numeric import COUNT, FRACTION, POSITIVE_COUNT, require
+
+FEW_LOADS = 0.1
+"""Expected loads in a run below which the closed form loses digits and its series is used."""
+SERIES_TERMS = 14
+"""Enough for the last digit of a float64 below FEW_LOADS."""
 
 
 def _columns(**columns) -> list[np.ndarray]:
@@ -94,14 +100,21 @@ def index_tokens_over_run(
     """
     calls = require(calls, COUNT, "calls")
     entries, documents, probabilities = _index(entry_tokens, document_tokens, load_probabilities)
-    loaded = probabilities > 0
-    rho = probabilities[loaded]
-    # -expm1(T log1p(-rho)) is 1 - (1 - rho)^T without cancellation where rho is tiny.
-    with np.errstate(divide="ignore"):
-        ever = -np.expm1(calls * np.log1p(-rho)) if calls else np.zeros_like(rho)
-    prompts_with_document = np.zeros_like(probabilities)
-    prompts_with_document[loaded] = calls - (1 - rho) * ever / rho
+    prompts_with_document = np.array([_expected_prompts(calls, float(rho)) for rho in probabilities])
     return float(calls * entries.sum() + (documents * prompts_with_document).sum())
+
+
+def _expected_prompts(calls: int, probability: float) -> float:
+    """Expected number of a run's prompts that hold a document: the sum of 1 - (1 - rho)^t."""
+    if calls * probability < FEW_LOADS:
+        # The closed form would cancel here; its expansion in rho, whose terms are binomials of T + 1, does not.
+        total, term = 0.0, calls * (calls + 1) / 2 * probability
+        for order in range(1, SERIES_TERMS + 1):
+            total += term
+            term *= -(calls - order) / (order + 2) * probability
+        return total
+    ever = 1.0 if probability == 1 else -math.expm1(calls * math.log1p(-probability))
+    return calls - (1 - probability) * ever / probability
 
 
 def _index(entry_tokens, document_tokens, load_probabilities) -> list[np.ndarray]:

@@ -84,8 +84,11 @@ def last_call_tokens(calls: Numeric, prefix: Numeric, growth: Numeric) -> Numeri
 
 
 @formula(
-    r"N_K = m T + \frac{r}{2}\,G + c \max(T-K, 0)" "\n"
-    r"G = Q K(K-1) + s(s-1)" "\n" r"T = Q K + s",
+    r"N_K = m T + \frac{r}{2}\,G + c \max(T-K, 0)"
+    "\n"
+    r"G = Q K(K-1) + s(s-1)"
+    "\n"
+    r"T = Q K + s",
     calls=COUNT,
     prefix=COUNT,
     growth=COUNT,
@@ -123,7 +126,7 @@ def compacted_input_tokens(
 
     Notes
     -----
-    N_K = m T + (r/2) G + c max(T - K, 0) with G = Q K (K-1) + s (s-1) and T = Q K + s: Q full blocks and a last one of s calls.
+    N_K = m T + (r/2) G + c max(T - K, 0) with G = Q K (K-1) + s (s-1) and T = Q K + s: Q full blocks, then one of s.
     Each summary replaces the one before; for summaries that pile up see `accumulated_input_tokens`.
     Source: sum over the calls; checked against a loop in the tests.
 
@@ -138,8 +141,11 @@ def compacted_input_tokens(
 
 
 @formula(
-    r"N = m T + \frac{r}{2}\,G + c\left[\frac{K Q(Q-1)}{2} + s Q\right]" "\n"
-    r"G = Q K(K-1) + s(s-1)" "\n" r"T = Q K + s",
+    r"N = m T + \frac{r}{2}\,G + c\left[\frac{K Q(Q-1)}{2} + s Q\right]"
+    "\n"
+    r"G = Q K(K-1) + s(s-1)"
+    "\n"
+    r"T = Q K + s",
     calls=COUNT,
     prefix=COUNT,
     growth=COUNT,
@@ -187,7 +193,9 @@ def accumulated_input_tokens(
     array([ 97000, 685000])
     """
     blocks, rest = calls // block, calls % block
-    return _block_tokens(calls, prefix, growth, block) + summary * (block * (blocks * (blocks - 1) // 2) + rest * blocks)
+    return _block_tokens(calls, prefix, growth, block) + summary * (
+        block * (blocks * (blocks - 1) // 2) + rest * blocks
+    )
 
 
 def _block_tokens(calls: Numeric, prefix: Numeric, growth: Numeric, block: Numeric) -> Numeric:

@@ -9,6 +9,8 @@ PLAIN_MLP_MATRICES = 2
 GATED_MLP_MATRICES = 3
 FEW = count_up_to(64)
 PARAMETERS = count_up_to(10**33)
+RUN_TOKENS = count_up_to(10**33)
+"""Tokens summed over the calls of a run."""
 
 
 @formula(
@@ -101,7 +103,7 @@ def mlp_matrix_parameters(hidden_width: Numeric, intermediate_width: Numeric, ma
     return matrices * hidden_width * intermediate_width
 
 
-@formula(r"F = 2\,P\,n", parameters=PARAMETERS, tokens=COUNT)
+@formula(r"F = 2\,P\,n", parameters=PARAMETERS, tokens=RUN_TOKENS)
 def matrix_flops(parameters: Numeric, tokens: Numeric) -> Numeric:
     """FLOP of multiplying tokens by matrices of a number of parameters.
 

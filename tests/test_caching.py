@@ -42,9 +42,7 @@ def test_every_call_is_split_as_a_cache_of_prefixes_would(calls, prefix, growth,
     minimum = steps * granularity  # as with every provider that has both
     prompts = append_only_prompts(calls, prefix, growth)
     sizes = [len(prompt) for prompt in prompts]
-    rule = CachingRule(
-        minimum_tokens=minimum, granularity_tokens=granularity, stated=True, source="this test"
-    )
+    rule = CachingRule(minimum_tokens=minimum, granularity_tokens=granularity, stated=True, source="this test")
     split = cache_split(sizes, [0, *sizes[:-1]], rule)
     expected = list(simulated(prompts, minimum, granularity))
     assert list(zip(split.read.tolist(), split.written.tolist(), split.plain.tolist())) == expected

@@ -53,9 +53,7 @@ def test_the_slope_is_the_difference_between_all_cached_and_none(tokens, plain, 
 
 @given(counts, counts, prices, prices)
 def test_the_two_class_cost_is_the_bill_without_writes(read, plain, p_u, p_c):
-    bill = usd_by_class(
-        ByClass(uncached=plain, cache_read=read), card((-1, ByClass(uncached=p_u, cache_read=p_c)))
-    )
+    bill = usd_by_class(ByClass(uncached=plain, cache_read=read), card((-1, ByClass(uncached=p_u, cache_read=p_c))))
     total = read + plain
     h = read / total if total else 0.0
     assert bill.total == pytest.approx(cached_input_cost(total, h, p_u, p_c), rel=1e-9, abs=1e-12)
@@ -105,9 +103,9 @@ def test_prices_typed_by_hand_replace_the_card_s_and_say_so():
 
 @pytest.mark.parametrize("bad", [-1, float("nan"), float("inf"), "5"])
 def test_a_bad_price_is_named(bad):
-    with pytest.raises(ValueError, match="price of output must be a number >= 0, got"):
+    with pytest.raises(ValueError, match="price of output must be a number from 0 to 1,000,000,000,000, got"):
         with_prices(card_by_hand(OPUS, model="x", date="2026-01-01"), output=bad)
-    with pytest.raises(ValueError, match="usd_per_mtok must be a number >= 0, got"):
+    with pytest.raises(ValueError, match="usd_per_mtok must be a number from 0 to 1,000,000,000,000, got"):
         cached_input_cost(1, 0.5, bad, 1)
 
 

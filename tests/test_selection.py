@@ -65,7 +65,7 @@ def test_pinned_items_that_do_not_fit_are_refused_with_both_numbers():
     ("items", "budget", "message"),
     [
         ([(-1, 1)], 5, "size must be a whole number from 0"),
-        ([(1, float("nan"))], 5, "value must be a number >= 0, got nan"),
+        ([(1, float("nan"))], 5, "value must be a number from 0 to 1,000,000,000,000, got nan"),
         ([(1.5, 1)], 5, "size must be a whole number"),
         ([(1, 1)], -5, "budget must be a whole number from 0"),
     ],

@@ -91,9 +91,7 @@ def test_arrays_never_wrap_around(size):
     assert abs(int(result) - exact) <= exact * 2**-50
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 10**7), sizes, sizes, st.integers(1, 10**7), sizes), min_size=1, max_size=5)
-)
+@given(st.lists(st.tuples(st.integers(0, 10**7), sizes, sizes, st.integers(1, 10**7), sizes), min_size=1, max_size=5))
 def test_an_array_of_runs_gives_what_each_run_gives(runs):
     columns = [np.array(column) for column in zip(*runs)]
     together = tokens.compacted_input_tokens(*columns)

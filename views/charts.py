@@ -156,7 +156,12 @@ def stacked_bars(
                 name=label,
                 marker={
                     "color": colour,
-                    "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.55)", "size": 7},
+                    "pattern": {
+                        "shape": pattern,
+                        "fillmode": "overlay",
+                        "fgcolor": "rgba(255,255,255,0.55)",
+                        "size": 7,
+                    },
                 },
                 hovertemplate=f"{label}: {y_prefix}%{{y:,.4~g}}<extra>%{{x}}</extra>",
             )

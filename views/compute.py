@@ -132,10 +132,18 @@ def _counter(scenario: Scenario) -> None:
     text.table(
         pd.DataFrame(
             [
-                {"Convention": "causal pairs, logits of the last token", "Attention": flops_text(exact.attention),
-                 "Matrix products": flops_text(exact.matrices), "Total": flops_text(exact.total)},
-                {"Convention": "full square, logits of all tokens", "Attention": flops_text(counted.attention),
-                 "Matrix products": flops_text(counted.matrices), "Total": flops_text(counted.total)},
+                {
+                    "Convention": "causal pairs, logits of the last token",
+                    "Attention": flops_text(exact.attention),
+                    "Matrix products": flops_text(exact.matrices),
+                    "Total": flops_text(exact.total),
+                },
+                {
+                    "Convention": "full square, logits of all tokens",
+                    "Attention": flops_text(counted.attention),
+                    "Matrix products": flops_text(counted.matrices),
+                    "Total": flops_text(counted.total),
+                },
             ]
         ),  # fmt: skip
         "conventions",

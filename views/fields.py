@@ -121,9 +121,7 @@ class Choice:
 
     def draw(self) -> None:
         """The widget."""
-        st.selectbox(
-            self.label, self.options(), format_func=self.shown, key=self.key, help=self.help, **KEEP
-        )
+        st.selectbox(self.label, self.options(), format_func=self.shown, key=self.key, help=self.help, **KEEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +144,7 @@ class Day:
         try:
             return self.checked(datetime.date.fromisoformat(text))
         except ValueError:
-            raise ValueError(
-                f"{self.key} must be a day from {self.first} to {self.last}, got {text[:40]!r}"
-            ) from None
+            raise ValueError(f"{self.key} must be a day from {self.first} to {self.last}, got {text[:40]!r}") from None
 
     def checked(self, value: Any) -> datetime.date:
         """The value, or a ValueError that names field, range and value."""

@@ -169,9 +169,7 @@ def _shown(value: float) -> str:
 
 def _glossary() -> None:
     text.table(
-        pd.DataFrame(
-            [{"Symbol": s.symbol, "Name": s.name, "Unit": s.unit, "Meaning": s.meaning} for s in GLOSSARY]
-        ),
+        pd.DataFrame([{"Symbol": s.symbol, "Name": s.name, "Unit": s.unit, "Meaning": s.meaning} for s in GLOSSARY]),
         "glossary",
         "Symbols of the equations",
     )

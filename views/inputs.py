@@ -284,9 +284,7 @@ def own_config() -> None:
             "config goes into the page's link as the few fields that were read, an uploaded one does not."
         )
         st.text_area("Paste the config.json", key="pasted_text", height=160, on_change=_take_pasted)
-        st.file_uploader(
-            "Or upload it", type="json", key="uploaded_file", on_change=_take_uploaded, max_upload_size=1
-        )
+        st.file_uploader("Or upload it", type="json", key="uploaded_file", on_change=_take_uploaded, max_upload_size=1)
         if problem := st.session_state.get(_CONFIG_PROBLEM):
             st.error(link.text_only(problem), title="This config was not used")
 

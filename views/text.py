@@ -46,9 +46,7 @@ def headline(numbers: Sequence[tuple[str, str, str | None]]) -> None:
 
 def chart(figure: go.Figure, key: str, alt: str) -> None:
     """A chart that keeps its zoom between reruns."""
-    st.plotly_chart(
-        figure, key=key, alt=alt, config={**CHART_CONFIG, "toImageButtonOptions": {"filename": key}}
-    )
+    st.plotly_chart(figure, key=key, alt=alt, config={**CHART_CONFIG, "toImageButtonOptions": {"filename": key}})
 
 
 def table(frame: pd.DataFrame, key: str, alt: str, formats: dict[str, str] | None = None) -> None:

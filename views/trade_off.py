@@ -265,9 +265,7 @@ def _served(scenario: Scenario, ledgers: dict[str, Ledger]) -> None:
 
 
 def _card_section(card: PriceCard, rule: CachingRule) -> None:
-    rows = [
-        {"Prompts above (tokens)": max(tier.above_tokens, 0), **tier.usd_per_mtok.as_dict()} for tier in card.tiers
-    ]
+    rows = [{"Prompts above (tokens)": max(tier.above_tokens, 0), **tier.usd_per_mtok.as_dict()} for tier in card.tiers]
     frame = pd.DataFrame(rows).rename(
         columns={key: f"{label} (USD/MTok)" for key, (label, _, _) in charts.CLASS_STYLES.items()}
     )

@@ -5,11 +5,14 @@ import datetime
 import click
 
 from calc.caching import caching_rule
-from calc.cli.options import WHOLE, as_json, show
+from calc.cli.options import PRICE, WHOLE, as_json, show
 from calc.cost import CLASSES, with_prices
 from calc.formats import count_text, usd_text
 from calc.policies import LIFETIMES, POLICIES, AgentRun, run_ledger
 from calc.prices import price_card
+
+COLUMN = 18
+"""Characters of a column."""
 
 
 @click.command("cost")
@@ -25,11 +28,11 @@ from calc.prices import price_card
 @click.option("--instruction", type=WHOLE, default=0, show_default=True, help="Tokens that ask for the summary.")
 @click.option("--lifetime", default="5m", show_default=True, help=f"Life of a cache entry: {' or '.join(LIFETIMES)}.")
 @click.option("--minimum", type=WHOLE, help="Shortest cached prefix, in place of the provider's.")
-@click.option("--input-price", type=float, help="USD per million tokens, in place of the card's.")
-@click.option("--read-price", type=float, help="The same for cache reads.")
-@click.option("--write-price", type=float, help="The same for 5-minute cache writes.")
-@click.option("--write-1h-price", type=float, help="The same for 1-hour cache writes.")
-@click.option("--output-price", type=float, help="The same for output.")
+@click.option("--input-price", type=PRICE, help="USD per million tokens, in place of the card's.")
+@click.option("--read-price", type=PRICE, help="The same for cache reads.")
+@click.option("--write-price", type=PRICE, help="The same for 5-minute cache writes.")
+@click.option("--write-1h-price", type=PRICE, help="The same for 1-hour cache writes.")
+@click.option("--output-price", type=PRICE, help="The same for output.")
 @as_json
 def command(
     model: str,
@@ -52,7 +55,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Tokens and dollars of a run under four policies, compaction calls included."""
-    day = date or datetime.datetime.now(datetime.UTC).date().isoformat()
+    day = datetime.datetime.now(datetime.UTC).date() if date is None else date
     card = with_prices(
         price_card(model, provider=provider, date=day),
         uncached=input_price,
@@ -72,7 +75,8 @@ def command(
         instruction=instruction,
     )
     answer = {}
-    lines = ["policy     submitted tokens   cache reads  cache writes         plain      output           USD"]
+    headings = ("submitted tokens", "cache reads", "cache writes", "plain", "output", "USD")
+    lines = ["policy   " + "".join(f"{heading:>{COLUMN}}" for heading in headings)]
     for policy in POLICIES:
         ledger = run_ledger(run, policy, rule, lifetime=lifetime, context_window=card.context_window)
         tokens, dollars = ledger.tokens, ledger.usd(card)
@@ -84,10 +88,10 @@ def command(
             "refused_call": ledger.refused_call,
         }
         written = tokens.cache_write_5m + tokens.cache_write_1h
-        lines.append(
-            f"{policy:10}{tokens.prompt:17,}{tokens.cache_read:14,}{written:14,}{tokens.uncached:14,}{tokens.output:12,}"
-            f"{usd_text(dollars.total):>14}"
-        )
+        columns = [
+            f"{count:,}" for count in (tokens.prompt, tokens.cache_read, written, tokens.uncached, tokens.output)
+        ]
+        lines.append(f"{policy:9}" + "".join(f"{column:>{COLUMN}}" for column in (*columns, usd_text(dollars.total))))
         if ledger.refused_call is not None:
             lines.append(
                 f"  stops: call {ledger.refused_call:,} does not fit the window of {count_text(card.context_window)}"

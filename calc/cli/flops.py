@@ -13,6 +13,9 @@ from calc.flops import (
     prefill_flops,
 )
 from calc.formats import bytes_text, count_text, flops_text
+from calc.numeric import count_up_to, require
+
+MAX_CONTEXT = 10**12
 
 
 @click.command("flops")
@@ -23,6 +26,8 @@ from calc.formats import bytes_text, count_text, flops_text
 def command(config: Path | None, preset: str | None, tokens: int, cached: int, as_json: bool) -> None:
     """FLOP of prefill and decode: attention and matrix products."""
     model = chosen_model(config, preset)
+    require(tokens, count_up_to(MAX_CONTEXT, low=1), "tokens")
+    require(cached, count_up_to(MAX_CONTEXT), "cached")
     prefill = prefill_flops(model, tokens, cached=cached)
     decode = decode_flops(model, cached + tokens)
     answer = {

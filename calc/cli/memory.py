@@ -27,9 +27,7 @@ def command(
 ) -> None:
     """KV cache of one sequence, and the same model as MHA, GQA and MQA."""
     model = chosen_model(config, preset)
-    memory = sequence_memory(
-        model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel
-    )
+    memory = sequence_memory(model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel)
     layouts = {name: sequence_bytes(same, tokens, kv_dtype=kv_dtype) for name, same in head_layouts(model).items()}
     answer = {
         "bytes": memory.bytes,

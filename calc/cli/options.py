@@ -9,6 +9,7 @@ import click
 
 from calc.model_config import read_config
 from calc.model_spec import ModelSpec
+from calc.numeric import NON_NEGATIVE, require
 from calc.presets import model_ids, model_preset
 
 
@@ -27,7 +28,21 @@ class Whole(click.ParamType):
             self.fail(f"must be a whole number, got {value[:60]!r}", param, ctx)
 
 
+class Price(click.ParamType):
+    """A price in USD per million tokens."""
+
+    name = "price"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or one message that names the option, the range and the value."""
+        try:
+            return require(float(value), NON_NEGATIVE, "price")
+        except ValueError:
+            self.fail(f"must be {NON_NEGATIVE}, got {str(value)[:60]!r}", param, ctx)
+
+
 WHOLE = Whole()
+PRICE = Price()
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for scripts.")
 

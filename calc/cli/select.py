@@ -8,14 +8,16 @@ from calc.selection import Item, greedy_by_value, greedy_by_value_per_token, sel
 
 
 @click.command("select")
-@click.option("--item", "items", multiple=True, required=True, metavar="SIZE:VALUE", help="An item; give as many as you like.")
-@click.option("--pin", "pins", multiple=True, metavar="SIZE", help="Tokens of an item that is carried whatever its value.")
+@click.option("--item", "items", multiple=True, required=True, metavar="SIZE:VALUE", help="An item; give several.")
+@click.option(
+    "--pin", "pins", multiple=True, metavar="SIZE", help="Tokens of an item that is carried whatever its value."
+)
 @click.option("--budget", type=WHOLE, required=True, help="Tokens to spend.")
 @as_json
 def command(items: tuple[str, ...], pins: tuple[str, ...], budget: int, as_json: bool) -> None:
     """The most valuable items that fit a token budget, exactly."""
     candidates = [_item(text) for text in items]
-    candidates += [Item(size=WHOLE.convert(size, None, None), value=0, pinned=True) for size in pins]
+    candidates += [_pinned(text) for text in pins]
     best = select_items(candidates, budget)
     by_value = greedy_by_value(candidates, budget)
     per_token = greedy_by_value_per_token(candidates, budget)
@@ -36,13 +38,26 @@ def command(items: tuple[str, ...], pins: tuple[str, ...], budget: int, as_json:
 
 
 def _item(text: str) -> Item:
-    size, separator, value = text.partition(":")
+    """An item as typed; its ranges are checked by the item itself."""
+    size, _, value = text.partition(":")
     try:
-        number = float(value)
-        whole = int(number) if number.is_integer() else number
+        numbers = int(size), _int_or_float(value)
     except ValueError:
-        separator = ""
-        whole = 0
-    if not separator:
-        raise ValueError(f"--item must be SIZE:VALUE, two numbers, got {text[:60]!r}")
-    return Item(size=WHOLE.convert(size, None, None), value=whole)
+        raise ValueError(f"--item must be SIZE:VALUE, a whole number and a number, got {text[:60]!r}") from None
+    return Item(size=numbers[0], value=numbers[1])
+
+
+def _pinned(text: str) -> Item:
+    """A pinned item as typed."""
+    try:
+        size = int(text)
+    except ValueError:
+        raise ValueError(f"--pin must be SIZE, a whole number, got {text[:60]!r}") from None
+    return Item(size=size, value=0, pinned=True)
+
+
+def _int_or_float(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)

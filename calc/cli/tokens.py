@@ -4,7 +4,7 @@ import click
 
 from calc.cli.options import WHOLE, as_json, show
 from calc.formats import count_text
-from calc.numeric import POSITIVE_COUNT, require
+from calc.numeric import COUNT, POSITIVE_COUNT, require, require_all
 from calc.tokens import (
     compacted_input_tokens,
     compaction_calls,
@@ -28,6 +28,7 @@ def command(
 ) -> None:
     """Tokens that an agent run submits."""
     require(calls, POSITIVE_COUNT, "calls")
+    require_all(COUNT, summary=summary, instruction=instruction)
     answer = {
         "submitted_tokens": submitted_input_tokens(calls, prefix, growth),
         "last_call_tokens": last_call_tokens(calls, prefix, growth),

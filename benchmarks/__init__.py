@@ -1,0 +1,1 @@
+"""What is timed; nothing here is asserted in a test."""

@@ -1,0 +1,485 @@
+"""The command line: published numbers as JSON and as text, and one clear line for anything typed wrong."""
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calc.cli import main
+
+ROOT = Path(__file__).parent.parent
+LLAMA = {  # config.json of Llama 3.1 8B
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+}
+TOKENS = ["tokens", "--calls", "100", "--prefix", "2000", "--growth", "300"]
+COST = ["cost", "--model", "claude-opus-4-6", "--date", "2026-04-01", *TOKENS[1:]]
+VECTOR = [  # facts/caching_and_cost.md, section 6, six test vectors
+    *["cost", "--model", "claude-opus-4-6", "--date", "2026-04-01", "--minimum", "0"],
+    *["--calls", "50", "--prefix", "4000", "--growth", "500"],
+    *["--block", "10", "--summary", "1500", "--instruction", "200"],
+]
+
+
+def finite(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+@pytest.fixture
+def typed(capsys):
+    """Runs a command in this process; returns what it printed."""
+
+    def run(*arguments):
+        main(list(arguments))
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out
+
+    return run
+
+
+@pytest.fixture
+def answer(typed):
+    """Runs a command with --json; returns its object."""
+    return lambda *arguments: json.loads(typed(*arguments, "--json"), parse_constant=finite)
+
+
+@pytest.fixture
+def refusal(capsys):
+    """Runs a command that must fail; returns its one line."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            main(list(arguments))
+        printed = capsys.readouterr()
+        assert caught.value.code == 2
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert printed.err.endswith("\n")
+        assert printed.err.startswith("error: ")
+        assert "Traceback" not in printed.err
+        assert len(printed.err) < 1000
+        return printed.err
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    return str(path)
+
+
+def test_tokens_gives_the_published_numbers(answer):
+    found = answer(*TOKENS, "--block", "20", "--summary", "1000")
+    assert found["submitted_tokens"] == 1_685_000
+    assert found["compacted_tokens"] == 565_000
+    assert found["last_call_tokens"] == 31_700
+
+
+def test_tokens_counts_what_the_compaction_calls_read(answer):
+    run = ["tokens", "--calls", "50", "--prefix", "4000", "--growth", "500"]
+    found = answer(*run, "--block", "10", "--summary", "1500", "--instruction", "200")
+    assert (found["submitted_tokens"], found["compacted_tokens"]) == (812_500, 372_500)
+    assert (found["compaction_calls"], found["compaction_read_tokens"]) == (4, 41_300)
+    assert found["compaction_written_tokens"] == 4 * 1500
+
+
+def test_tokens_without_a_block_compacts_nothing(answer):
+    assert "compacted_tokens" not in answer(*TOKENS)
+
+
+def test_numbers_may_be_typed_with_separators(answer):
+    assert (
+        answer("tokens", "--calls", "1_00", "--prefix", "2,000", "--growth", " 300 ")["submitted_tokens"] == 1_685_000
+    )
+
+
+def test_memory_gives_the_published_bytes(answer, config):
+    found = answer("memory", "--config", config, "--tokens", "128000")
+    assert found["bytes"] == found["bytes_per_rank"] == 16_777_216_000
+    assert found["floor_bytes"] == 0
+    assert found["slope_bytes_per_token"] == 131_072
+    assert found["layout_bytes"]["MHA"] == 67_108_864_000
+    assert found["layout_bytes"]["MQA"] == 16_777_216_000 // 8
+    assert found["layout"] == "GQA"
+    assert found["unread_fields"] == []
+
+
+def test_memory_in_fp8_over_eight_ranks_is_half_the_bytes_and_an_eighth_of_it_each(answer, config):
+    found = answer("memory", "--config", config, "--tokens", "128000", "--kv-dtype", "fp8", "--tensor-parallel", "8")
+    assert found["bytes"] == 16_777_216_000 // 2
+    assert found["bytes_per_rank"] == 16_777_216_000 // 2 // 8
+    assert found["slope_bytes_per_token"] == 65_536
+
+
+def test_memory_counts_the_copies_that_more_ranks_than_heads_hold(answer, config):
+    found = answer("memory", "--config", config, "--tokens", "1000", "--tensor-parallel", "16")
+    assert found["bytes_per_rank"] == 32 * 1000 * (128 + 128) * 2
+    assert found["bytes"] == 16 * found["bytes_per_rank"]
+
+
+def test_a_preset_and_its_config_give_one_answer(answer, config):
+    for command in ("memory", "flops"):
+        preset = answer(command, "--model", "llama-3.1-8b", "--tokens", "32768")
+        read = answer(command, "--config", config, "--tokens", "32768")
+        assert {**preset, "model": ""} == {**read, "model": ""}
+
+
+def test_flops_adds_up_from_the_shapes_of_the_model(answer, config):
+    n = 32_768
+    attention_widths = 4096 * (32 * 128) + 2 * 4096 * (8 * 128) + (32 * 128) * 4096
+    layers = 32 * (attention_widths + 3 * 4096 * 14_336)
+    head = 4096 * 128_256
+    found = answer("flops", "--config", config, "--tokens", str(n))
+    assert found["prefill_attention_flops"] == 2 * 32 * 32 * 256 * (n * (n + 1) // 2)
+    assert found["prefill_flops"] == found["prefill_attention_flops"] + 2 * layers * n + 2 * head
+    assert found["decode_flops_per_token"] == 2 * 32 * 32 * 256 * (n + 1) + 2 * layers + 2 * head
+    assert found["counter_prefill_flops"] == 2 * 32 * 32 * 256 * n * n + 2 * layers * n + 2 * head * n
+    assert found["decode_cache_read_bytes"] == 131_072 * (n + 1)
+
+
+def test_flops_on_a_cached_prefix_are_the_difference_of_two_prefills(answer, config):
+    whole = answer("flops", "--config", config, "--tokens", "1500")
+    prefix = answer("flops", "--config", config, "--tokens", "1000")
+    rest = answer("flops", "--config", config, "--tokens", "500", "--cached", "1000")
+    assert whole["prefill_attention_flops"] == prefix["prefill_attention_flops"] + rest["prefill_attention_flops"]
+    assert rest["decode_flops_per_token"] == whole["decode_flops_per_token"]
+
+
+def test_cost_gives_the_published_test_vectors(answer):
+    found = answer(*VECTOR)
+    assert {policy: found[policy]["usd"] for policy in ("plain", "cached", "compacted", "both")} == pytest.approx(
+        {"plain": 4.0625, "cached": 0.570125, "compacted": 2.219, "both": 0.559875}, rel=1e-12
+    )
+    both = found["both"]["tokens"]
+    assert (both["cache_read"], both["cache_write_5m"], both["output"]) == (378_500, 35_300, 6_000)
+    assert found["compacted"]["submitted_tokens"] == 372_500 + 41_300
+    assert found["plain"]["submitted_tokens"] == found["cached"]["submitted_tokens"] == 812_500
+    for policy in ("plain", "cached", "compacted", "both"):
+        assert sum(found[policy]["usd_by_class"].values()) == pytest.approx(found[policy]["usd"], rel=1e-12)
+        assert found[policy]["refused_call"] is None
+
+
+def test_cost_names_its_card(answer):
+    card = answer(*COST)["card"]
+    assert (card["model"], card["provider"], card["date"]) == ("claude-opus-4-6", "anthropic", "2026-04-01")
+    assert card["minimum_tokens"] == 4096
+    assert card["usd_per_mtok"][0]["cache_read"] == 0.5
+    assert "genai-prices" in card["source"]
+
+
+def test_cost_of_writes_that_live_an_hour_is_the_other_price(answer):
+    found = answer(*VECTOR, "--lifetime", "1h")["cached"]
+    assert found["tokens"]["cache_write_1h"] == 28_500
+    assert found["usd"] == pytest.approx((784_000 * 0.5 + 28_500 * 10) / 1e6, rel=1e-12)
+
+
+def test_cost_at_prices_typed_by_hand(answer):
+    prices = ["--input-price", "1", "--read-price", "0.1", "--write-price", "1.25", "--output-price", "5"]
+    found = answer(*VECTOR, *prices)
+    assert found["plain"]["usd"] == pytest.approx(0.8125, rel=1e-12)
+    assert found["cached"]["usd"] == pytest.approx((784_000 * 0.1 + 28_500 * 1.25) / 1e6, rel=1e-12)
+    assert found["compacted"]["usd"] == pytest.approx((413_800 * 1 + 6_000 * 5) / 1e6, rel=1e-12)
+    assert "typed by hand" in found["card"]["source"]
+
+
+def test_cost_stops_at_the_window_of_the_card(answer, typed):
+    run = "cost --model gpt-4o --date 2026-11-30 --calls 10 --prefix 100000 --growth 10000".split()
+    # The window is 128,000 tokens: prompts of 100k, 110k, 120k fit, 130k does not.
+    assert answer(*run)["plain"]["refused_call"] == 4
+    assert answer(*run)["plain"]["submitted_tokens"] == 330_000
+    assert "call 4 does not fit the window of 128,000 tokens" in typed(*run)
+
+
+def test_cost_without_a_date_is_priced_today(answer):
+    before = datetime.datetime.now(datetime.UTC).date().isoformat()
+    found = answer(*[part for part in COST if part not in ("--date", "2026-04-01")])["card"]["date"]
+    assert before <= found <= datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def test_select_gives_the_published_choice(answer):
+    found = answer("select", "--item", "6:8", "--item", "3:5", "--item", "3:5", "--budget", "6")
+    assert (found["selected"], found["value"], found["size"]) == ([1, 2], 10, 6)
+    assert found["greedy_value"] == 8
+
+
+def test_select_carries_pinned_items_first(answer):
+    found = answer("select", "--item", "3:5", "--item", "3:4", "--pin", "3", "--budget", "6")
+    assert (found["selected"], found["value"]) == ([0, 2], 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ([*TOKENS, "--block", "20", "--summary", "1000"], ["1,685,000 tokens", "31,700 tokens", "565,000 tokens"]),
+        (
+            ["memory", "--model", "llama-3.1-8b", "--tokens", "128000"],
+            ["15.625 GiB", "62.5 GiB", "131,072 bytes", "GQA"],
+        ),
+        (["flops", "--model", "llama-3.1-8b", "--tokens", "32768"], ["PFLOP", "GiB of bf16 cache", "32,768 tokens"]),
+        (VECTOR, ["$4.06", "$2.22", "$0.57", "$0.56", "USD per million tokens", "anthropic", "2026-04-01", "812,500"]),
+        (
+            ["select", "--item", "6:8", "--item", "3:5", "--item", "3:5", "--budget", "6"],
+            ["1, 2", "Value 10", "6 tokens"],
+        ),
+    ],
+    ids=["tokens", "memory", "flops", "cost", "select"],
+)
+def test_the_text_for_people_holds_the_numbers_with_their_units(typed, arguments, parts):
+    text = typed(*arguments)
+    for part in parts:
+        assert part in text
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], *([c, "-h"] for c in ("tokens", "memory", "flops", "cost", "select"))]
+)
+def test_help_is_on_standard_output(typed, arguments):
+    assert "Usage: python -m calc" in typed(*arguments)
+
+
+def test_without_a_command_the_commands_are_listed(typed):
+    text = typed()
+    for command in ("tokens", "memory", "flops", "cost", "select"):
+        assert f"\n  {command} " in text
+
+
+MEMORY = ["memory", "--model", "llama-3.1-8b", "--tokens", "10"]
+FLOPS = ["flops", "--model", "llama-3.1-8b", "--tokens", "10"]
+SELECT = ["select", "--item", "3:5", "--budget", "6"]
+WHOLE_OPTIONS = [
+    *((TOKENS, option) for option in ("calls", "prefix", "growth", "block", "summary", "instruction")),
+    *(
+        (COST, option)
+        for option in ("calls", "prefix", "growth", "output", "block", "summary", "instruction", "minimum")
+    ),
+    *((MEMORY, option) for option in ("tokens", "tensor-parallel")),
+    *((FLOPS, option) for option in ("tokens", "cached")),
+    (SELECT, "budget"),
+]
+
+
+def command_or_option(value):
+    return value if isinstance(value, str) else value[0]
+
+
+PRICE_OPTIONS = ["input-price", "read-price", "write-price", "write-1h-price", "output-price"]
+
+
+def names(option):
+    """How a message may name an option: as it is typed, or as the formulas name the quantity."""
+    return option, option.replace("-", "_")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1.5", "1e3", "x", "", "0x10", "1 000", "٣.٥", "9" * 5000])
+@pytest.mark.parametrize(("command", "option"), WHOLE_OPTIONS, ids=command_or_option)
+def test_what_is_not_a_whole_number_is_named(refusal, command, option, value):
+    message = refusal(*command, f"--{option}", value)
+    assert f"--{option}" in message
+    assert "must be a whole number" in message
+    assert repr(value[:60]) in message
+
+
+@pytest.mark.parametrize("value", ["-1", str(10**18), str(10**30)])
+@pytest.mark.parametrize(("command", "option"), WHOLE_OPTIONS, ids=command_or_option)
+def test_a_count_out_of_range_is_named(refusal, command, option, value):
+    message = refusal(*command, f"--{option}", value)
+    assert any(name in message for name in names(option))
+    assert "must be a whole number" in message
+    assert f"got {int(value):,}" in message or "got a number of more than 24 digits" in message
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (TOKENS, "calls"),
+        (TOKENS, "block"),
+        (COST, "calls"),
+        (COST, "block"),
+        (MEMORY, "tensor-parallel"),
+        (FLOPS, "tokens"),
+    ],
+    ids=command_or_option,
+)
+def test_a_zero_that_makes_no_sense_is_named(refusal, command, option):
+    message = refusal(*command, f"--{option}", "0")
+    assert any(name in message for name in names(option))
+    assert "got 0" in message
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "-inf", "x", "", "1,5", "1e400"])
+@pytest.mark.parametrize("option", PRICE_OPTIONS)
+def test_a_bad_price_is_named(refusal, option, value):
+    message = refusal(*COST, f"--{option}", value)
+    shown = "inf" if value == "1e400" else value
+    assert "price" in message
+    assert f"got {shown}" in message or repr(value) in message
+
+
+def test_a_price_too_large_for_a_sum_is_refused(refusal):
+    message = refusal(*COST, "--input-price", "1e308")
+    assert "price" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (
+            ["cost", "--model", "claude-opus-4-6-foo", *TOKENS[1:]],
+            ["unknown model", "'claude-opus-4-6-foo'", "claude-opus-4-6"],
+        ),
+        (["cost", "--model", "", *TOKENS[1:]], ["unknown model", "''"]),
+        ([*COST, "--provider", "nobody"], ["unknown provider 'nobody'"]),
+        ([*COST, "--provider", "openai"], ["unknown model at openai 'claude-opus-4-6'"]),
+        ([*COST, "--lifetime", "2h"], ["unknown lifetime '2h'", "1h, 5m"]),
+        ([*COST, "--date", "2026-02-30"], ["date", "YYYY-MM-DD", "'2026-02-30'"]),
+        ([*COST, "--date", "yesterday"], ["date", "'yesterday'"]),
+        ([*COST, "--date", ""], ["date", "''"]),
+        ([*COST, "--date", "1999-12-31"], ["date", "1999-12-31"]),
+        (["memory", "--model", "llama-3.1-9b", "--tokens", "10"], ["unknown model 'llama-3.1-9b'", "llama-3.1-8b"]),
+        ([*MEMORY, "--kv-dtype", "fp23"], ["unknown KV format 'fp23'", "fp32"]),
+        ([*MEMORY, "--engine", "vlm"], ["unknown engine 'vlm'"]),
+        ([*MEMORY, "--tensor-parallel", "3"], ["tensor_parallel", "8 KV heads", "got 3"]),
+        (["memory", "--tokens", "10"], ["--config", "--model"]),
+        ([*MEMORY, "--config", "config.json"], ["--config", "--model"]),
+        (["memory", "--model", "llama-3.1-8b"], ["Missing option '--tokens'"]),
+        (["tokens", "--calls", "1", "--prefix", "1"], ["Missing option '--growth'"]),
+        (["cost", *TOKENS[1:]], ["Missing option '--model'"]),
+        (["select", "--budget", "6"], ["Missing option '--item'"]),
+        (["select", "--item", "3:5"], ["Missing option '--budget'"]),
+        (["token"], ["token"]),
+        (["bogus", "--json"], ["bogus"]),
+        ([*TOKENS, "--bogus", "1"], ["--bogus"]),
+        ([*TOKENS, "extra"], ["extra"]),
+        ([*TOKENS, "--block"], ["--block"]),
+        ([*SELECT, "--item", "nonsense"], ["--item", "SIZE:VALUE", "'nonsense'"]),
+        ([*SELECT, "--item", ""], ["--item", "''"]),
+        ([*SELECT, "--item", "3"], ["--item", "'3'"]),
+        ([*SELECT, "--item", "3:"], ["--item", "'3:'"]),
+        ([*SELECT, "--item", ":5"], ["--item"]),
+        ([*SELECT, "--item", "x:5"], ["--item", "'x"]),
+        ([*SELECT, "--item", "1.5:5"], ["--item", "'1.5"]),
+        ([*SELECT, "--item", "3:x"], ["--item", "'3:x'"]),
+        ([*SELECT, "--item", "3:5:7"], ["--item", "'3:5:7'"]),
+        ([*SELECT, "--item", "-3:5"], ["size", "got -3"]),
+        ([*SELECT, "--item", "3:-5"], ["value", "got -5"]),
+        ([*SELECT, "--item", "3:nan"], ["value", "got nan"]),
+        ([*SELECT, "--item", "3:inf"], ["value", "got inf"]),
+        ([*SELECT, "--item", "3:1e400"], ["value", "got inf"]),
+        ([*SELECT, "--item", f"{10**18}:5"], ["size", "got 1,000,000,000,000,000,000"]),
+        ([*SELECT, "--item", "1:1e308", "--item", "1:1e308"], ["value"]),
+        ([*SELECT, "--pin", "x"], ["--pin", "'x'"]),
+        ([*SELECT, "--pin", "-1"], ["size", "got -1"]),
+        ([*SELECT, "--pin", "7"], ["pinned", "7", "6"]),
+    ],
+    ids=lambda value: " ".join(value)[-40:],
+)
+def test_bad_input_ends_in_one_line_that_names_it(refusal, arguments, parts):
+    message = refusal(*arguments)
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"", ["nothing"]),
+        (b" \n\t", ["nothing"]),
+        (b'{"num_hidden_layers": 32', ["not valid JSON", "line 1"]),
+        (json.dumps(LLAMA)[:100].encode(), ["not valid JSON"]),
+        (b"[" * 100_000, ["nested too deeply"]),
+        (b'{"a":' * 50_000, ["nested too deeply"]),
+        (b'{"num_hidden_layers": NaN}', ["finite", "NaN"]),
+        (b'{"num_hidden_layers": -Infinity}', ["finite", "-Infinity"]),
+        (b'{"num_hidden_layers": 1e999}', ["finite", "1e999"]),
+        (b'{"num_hidden_layers": ' + b"9" * 5000 + b"}", ["digits", "5,000"]),
+        (b'{"num_hidden_layers": 32, "num_hidden_layers": 16}', ["num_hidden_layers", "twice"]),
+        (b'{"a": {"b": 1, "b": 2}}', ["'b'", "twice"]),
+        (b" " * 1_000_001, ["1,000,000 bytes"]),
+        (json.dumps({**LLAMA, "x": "y" * 1_000_000}).encode(), ["1,000,000 bytes"]),
+        (b"[1, 2]", ["JSON object", "a list of 2"]),
+        (b"null", ["JSON object", "null"]),
+        (b'"llama"', ["JSON object", "'llama'"]),
+        (b"32", ["JSON object", "32"]),
+        (b"{}", []),
+        (b"\xff\xfe{\x00}\x00", ["UTF-8"]),
+        (b"\x00" * 10, ["not valid JSON"]),
+        (b"import json\n", ["not valid JSON"]),
+        (json.dumps({**LLAMA, "model_type": "no-such-family"}).encode(), ["model_type", "no-such-family"]),
+        (json.dumps({**LLAMA, "num_hidden_layers": -1}).encode(), ["layers", "-1"]),
+        (json.dumps({**LLAMA, "num_hidden_layers": 10**18}).encode(), ["layers", str(10**18)]),
+        (json.dumps({**LLAMA, "num_hidden_layers": 1.5}).encode(), ["layers", "1.5"]),
+        (json.dumps({**LLAMA, "num_hidden_layers": "32"}).encode(), ["layers", "32"]),
+        (json.dumps({**LLAMA, "num_key_value_heads": 5}).encode(), ["5"]),
+    ],
+    ids=lambda value: ascii(value[-40:]) if isinstance(value, bytes) else "-",
+)
+@pytest.mark.parametrize("command", ["memory", "flops"])
+def test_a_bad_config_file_ends_in_one_line_that_says_why(refusal, tmp_path, command, content, parts):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    message = refusal(command, "--config", str(path), "--tokens", "10").replace(",", "")
+    for part in parts:
+        assert part.replace(",", "") in message
+
+
+def test_a_missing_file_a_folder_and_a_device_are_named(refusal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("{}")
+    assert "missing.json" in refusal("memory", "--config", "missing.json", "--tokens", "10")
+    assert "file/config.json" in refusal("memory", "--config", "file/config.json", "--tokens", "10")
+    assert "folder" in refusal("memory", "--config", "folder", "--tokens", "10")
+    assert "/dev/null" in refusal("memory", "--config", "/dev/null", "--tokens", "10")
+    assert "config" in refusal("memory", "--config", "", "--tokens", "10")
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(refusal, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "pipe" in refusal("memory", "--config", str(tmp_path / "pipe"), "--tokens", "10")
+
+
+def shell(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "calc", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_a_process_of_its_own_prints_json_and_exits_with_0():
+    done = shell(*TOKENS, "--block", "20", "--summary", "1000", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["compacted_tokens"] == 565_000
+
+
+def test_a_process_of_its_own_prices_a_run():
+    done = shell(*VECTOR, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["both"]["usd"] == pytest.approx(0.559875, rel=1e-12)
+
+
+def test_a_process_of_its_own_exits_with_2_and_one_line():
+    done = shell("memory", "--config", "no/such/config.json", "--tokens", "10")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert "no/such/config.json" in done.stderr
+    assert done.stderr.count("\n") == 1
