@@ -89,7 +89,7 @@ def kv_cache_bytes(
     --------
     >>> kv_cache_bytes(32, 128_000, 8, 128, 2)
     16777216000
-    >>> kv_cache_bytes(32, 128_000, np.array([32, 8, 1]), 128, 2)
+    >>> kv_cache_bytes(32, 128_000, [32, 8, 1], 128, 2)
     array([67108864000, 16777216000,  2097152000])
     """
     return 2 * layers * tokens * kv_heads * head_width * bytes_per_number
