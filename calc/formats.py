@@ -1,9 +1,9 @@
 """Numbers as people read them: bytes, FLOP, dollars and tokens with their units, the same on pages and command line."""
 
-from calc.units import EFLOP, GFLOP, GIB, KIB, MIB, PFLOP, PIB, TFLOP, TIB
+from calc.units import EFLOP, GFLOP, GIB, KIB, MFLOP, MIB, PFLOP, PIB, TFLOP, TIB
 
 _BYTES = ((PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
-_FLOP = ((EFLOP, "EFLOP"), (PFLOP, "PFLOP"), (TFLOP, "TFLOP"), (GFLOP, "GFLOP"))
+_FLOP = ((EFLOP, "EFLOP"), (PFLOP, "PFLOP"), (TFLOP, "TFLOP"), (GFLOP, "GFLOP"), (MFLOP, "MFLOP"))
 
 
 def count_text(count: float, unit: str = "") -> str:

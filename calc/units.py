@@ -15,6 +15,7 @@ PIB = 1024**5
 MTOK = 1000**2
 """Tokens in the unit that providers price by."""
 
+MFLOP = 1000**2
 GFLOP = 1000**3
 TFLOP = 1000**4
 PFLOP = 1000**5

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from calc.formats import bytes_text, count_text, flops_text, usd_text
 
 BYTES = {"byte": 1, "bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}
-FLOP = {"FLOP": 1, "GFLOP": 10**9, "TFLOP": 10**12, "PFLOP": 10**15, "EFLOP": 10**18}
+FLOP = {"FLOP": 1, "MFLOP": 10**6, "GFLOP": 10**9, "TFLOP": 10**12, "PFLOP": 10**15, "EFLOP": 10**18}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_bytes_are_shown_in_binary_units(count, text):
     [
         (0, "0 FLOP"),
         (999, "999 FLOP"),
-        (5_000_000, "5,000,000 FLOP"),
+        (5_000_000, "5 MFLOP"),
         (10**9, "1 GFLOP"),
         (1.4e15, "1.4 PFLOP"),
         (15_009_849_344, "15.01 GFLOP"),

@@ -18,7 +18,7 @@ SECTIONS = {
     ),
     "views/memory.py": ("open_ranks", "open_ladder", "open_facts", "open_memory_formula", "open_memory_assumed"),
     "views/compute.py": (
-        "open_format", "open_counter", "open_intensity", "open_compute_formulas", "open_compute_assumed",
+        "open_format", "open_decode", "open_counter", "open_intensity", "open_compute_formulas", "open_compute_assumed",
     ),
     "views/formulas.py": ("open_glossary", "open_parameters"),
 }  # fmt: skip
@@ -50,24 +50,24 @@ def metrics(app: AppTest) -> dict[str, str]:
     return {metric.label: metric.value.replace("\\", "") for metric in app.metric}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_opens_with_its_answer_and_no_message(page):
-    app = opened(page)
+@pytest.mark.parametrize("view", PAGES)
+def test_a_page_opens_with_its_answer_and_no_message(view):
+    app = opened(view)
     assert app.title[0].value
     assert app.markdown[0].value.startswith("##### ")
     assert not app.error
     assert not app.warning
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_section_of_a_page_opens(page):
-    app = opened(page)
-    for key in SECTIONS[page]:
+@pytest.mark.parametrize("view", PAGES)
+def test_every_section_of_a_page_opens(view):
+    app = opened(view)
+    for key in SECTIONS[view]:
         app.session_state[key] = True
     app.run()
     assert not app.exception
     assert not app.error
-    assert len(words(app)) > len(words(opened(page)))
+    assert len(words(app)) > len(words(opened(view)))
 
 
 def test_the_trade_off_shows_the_run_of_100_in_tokens_and_dollars():

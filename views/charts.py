@@ -86,7 +86,8 @@ def lines(
     """
     figure = go.Figure()
     for name, (x, y) in series.items():
-        x, y = _thinned(np.asarray(x, dtype=float), np.asarray(y, dtype=float))
+        x = np.asarray(x, dtype=float)
+        x, y = _thinned(x, np.broadcast_to(np.asarray(y, dtype=float), x.shape))
         figure.add_scatter(
             x=x,
             y=y,
@@ -172,7 +173,7 @@ def stacked_bars(
 
 def _decades(values: Sequence[Sequence[float]]) -> dict:
     """A logarithmic axis whose ticks are powers of ten, written with the prefixes of units: 10k, 1M, 100T."""
-    positive = np.concatenate([np.asarray(v, dtype=float) for v in values])
+    positive = np.concatenate([np.atleast_1d(np.asarray(v, dtype=float)) for v in values])
     exponents = np.log10(positive[positive > 0])
     powers = range(int(np.floor(exponents.min())), int(np.ceil(exponents.max())) + 1) if exponents.size else range(1)
     texts = [f"{10 ** (power % 3)}{SI_PREFIXES[power // 3]}" if power >= 0 else f"{10.0**power:g}" for power in powers]

@@ -7,6 +7,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from calc.attention import attention_flops, causal_pairs, decode_attention_intensity, square_pairs
 from calc.flops import (
+    Flops,
     attention_overtakes_at,
     counter_prefill_flops,
     decode_cache_read_bytes,
@@ -19,6 +20,7 @@ from calc.weights import matrix_flops, parameters
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
 
+PART_STYLES = {name.capitalize(): style for name, style in charts.PART_STYLES.items()}
 SHORT_PROMPT = 1000
 LADDER = (1_000, 4_000, 10_000, 32_000, 100_000, 200_000, 500_000, 1_000_000)
 
@@ -59,6 +61,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     text.chart(_curves(scenario, crossover), "flops_by_context", "Prefill FLOP by prompt length, by part")
     text.table(_ladder(scenario), "prefill_ladder", "Prefill and decode FLOP at several prompt lengths",
                formats={"Prefill, times 1,000 tokens": "%,.1f x"})  # fmt: skip
+    text.section("Decode against context length", "open_decode", lambda: _decode(scenario))
     text.section("What a dense kernel or a FLOP counter reports", "open_counter", lambda: _counter(scenario))
     text.section("Arithmetic intensity of decode", "open_intensity", lambda: _intensity(scenario))
     text.section("The formulas with these numbers", "open_compute_formulas", lambda: _formulas(scenario))
@@ -91,20 +94,24 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
 def _curves(scenario: Scenario, crossover: int):
     top = max(10 * crossover, 2 * scenario.tokens)
     contexts = np.unique(np.geomspace(100, top, 120).round().astype(np.int64))
-    part = prefill_flops(scenario.model, contexts, cached=scenario.cached)
     return charts.lines(
-        {
-            "Attention": (contexts, part.attention),
-            "Matrix products": (contexts, part.matrices),
-            "Total": (contexts, part.total),
-        },
-        {name.capitalize(): style for name, style in charts.PART_STYLES.items()},
+        _parts(contexts, prefill_flops(scenario.model, contexts, cached=scenario.cached)),
+        PART_STYLES,
         title="Prefill FLOP by prompt length",
         x_title="Prompt (tokens)",
         y_title="FLOP",
         logarithmic=True,
         marks={"your prompt": scenario.tokens, "attention overtakes": crossover},
     )
+
+
+def _parts(contexts: np.ndarray, flops: Flops) -> dict:
+    """The lines of one phase's FLOP over context lengths."""
+    return {
+        "Attention": (contexts, flops.attention),
+        "Matrix products": (contexts, flops.matrices),
+        "Total": (contexts, flops.total),
+    }
 
 
 def _ladder(scenario: Scenario) -> pd.DataFrame:
@@ -115,14 +122,32 @@ def _ladder(scenario: Scenario) -> pd.DataFrame:
         {
             "Prompt (tokens)": lengths,
             "Prefill": [flops_text(value) for value in prefill.total],
-            "Attention, of it": [flops_text(value) for value in prefill.attention],
+            "Prefill attention": [flops_text(value) for value in prefill.attention],
             "Prefill, times 1,000 tokens": prefill.total / prefill_flops(scenario.model, SHORT_PROMPT).total,
             "Decode, per token": [flops_text(value) for value in decode.total],
+            "Decode attention": [flops_text(value) for value in decode.attention],
             "Cache read, per token": [
                 bytes_text(value)
                 for value in decode_cache_read_bytes(scenario.model, lengths, kv_dtype=scenario.kv_dtype)
             ],
         }
+    )
+
+
+def _decode(scenario: Scenario) -> None:
+    contexts = np.unique(np.geomspace(100, max(10 * LADDER[-1], 2 * scenario.tokens), 120).round().astype(np.int64))
+    text.chart(
+        charts.lines(
+            _parts(contexts, decode_flops(scenario.model, contexts)),
+            PART_STYLES,
+            title="FLOP of one decoded token by tokens in the cache",
+            x_title="Cached (tokens)",
+            y_title="FLOP",
+            logarithmic=True,
+            marks={"your context": scenario.cached + scenario.tokens},
+        ),
+        key="decode_by_context",
+        alt="FLOP of one decoded token by the number of cached tokens, by part",
     )
 
 

@@ -136,10 +136,12 @@ CHAPTERS: dict[str, tuple[Entry, ...]] = {
 def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     """Draws every chapter, the glossary and the parameters of the model."""
     count = sum(len(entries) for entries in CHAPTERS.values())
+    card = scenario_card(scenario)
     with answer:
         text.answer(
             f"{count} equations, each with the numbers of your run and of {text.text_only(scenario.model.name)} in it."
         )
+        st.caption(f"**Priced as** {card.provider}/{card.model}: {text.text_only(card.source)}.")
     for chapter, entries in CHAPTERS.items():
         st.header(chapter)
         for entry in entries:

@@ -76,8 +76,9 @@ def _verdict(scenario: Scenario, card: PriceCard, ledgers: dict[str, Ledger], do
         )
     run = scenario.run
     st.caption(
-        f"**Priced as** {card.provider}/{card.model}, prices of {card.date}. **Served as** {scenario.model.name}. Each "
-        f"call writes {count_text(run.output)} tokens, a summary has {count_text(run.summary)}. This counts money only: "
+        f"**Priced as** {card.provider}/{card.model}: {text.text_only(card.source)}. **Served as** "
+        f"{text.text_only(scenario.model.name)}. Each call writes {count_text(run.output, 'tokens')}, a summary has "
+        f"{count_text(run.summary)}. This counts money only: "
         "every compaction also loses detail, and work may have to be done again."
     )
 
