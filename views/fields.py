@@ -46,6 +46,7 @@ class Whole:
             self.label,
             min_value=int(self.allowed.low),
             max_value=int(self.allowed.high),
+            value=st.session_state.get(self.key, self.default),  # else the browser shows the minimum for a moment
             step=self.step,
             key=self.key,
             help=f"{self.help} Allowed: {self.allowed}.",
@@ -87,6 +88,7 @@ class Price:
             self.label,
             min_value=float(self.allowed.low),
             max_value=float(self.allowed.high),
+            value=st.session_state.get(self.key, self.default),
             step=0.05,
             format="%.4g",
             key=self.key,
