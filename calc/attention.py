@@ -61,24 +61,26 @@ def attention_flops(
     return 2 * layers * query_heads * (key_width + value_width) * pairs
 
 
-@formula(r"\text{pairs} = n^2", tokens=COUNT)
-def square_pairs(tokens: Numeric) -> Numeric:
+@formula(r"\text{pairs} = g\,(n + g)", tokens=COUNT, cached=COUNT)
+def square_pairs(tokens: Numeric, cached: Numeric = 0) -> Numeric:
     """Pairs that a dense kernel computes in prefill: all of them, the masked half included.
 
     Parameters
     ----------
     tokens : int or array
-        Prompt tokens, n [tokens].
+        Prompt tokens computed now, g [tokens].
+    cached : int or array
+        Tokens before them that are already cached, n [tokens].
 
     Returns
     -------
     int or array
-        n^2 [pairs].
+        g (n + g), the full square where nothing is cached [pairs].
 
     Raises
     ------
     ValueError
-        If `tokens` is not a whole number in range.
+        If an argument is not a whole number in range.
 
     Notes
     -----
@@ -86,12 +88,12 @@ def square_pairs(tokens: Numeric) -> Numeric:
 
     Examples
     --------
-    >>> square_pairs(1000)
-    1000000
+    >>> square_pairs(1000), square_pairs(10, 90)
+    (1000000, 1000)
     >>> square_pairs([1, 10])
     array([  1, 100])
     """
-    return tokens * tokens
+    return tokens * (cached + tokens)
 
 
 @formula(r"\text{pairs} = g\,n + \frac{g(g+1)}{2}", cached=COUNT, new=COUNT)

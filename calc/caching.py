@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -58,7 +59,7 @@ def caching_rule(provider: str, model: str, *, minimum_tokens: int | None = None
     Returns
     -------
     CachingRule
-        The rule that names the model, else the provider's default, else `TEXTBOOK_RULE`, whose source says so
+        The provider's first rule that fits, else the maker's, else `TEXTBOOK_RULE`; its source says which
         [tokens].
 
     Examples
@@ -75,16 +76,17 @@ def caching_rule(provider: str, model: str, *, minimum_tokens: int | None = None
 
 
 def _listed_rule(provider: str, model: str) -> CachingRule:
-    of_provider = [record for record in _rules() if record["provider"] == provider]
-    named = [record for record in of_provider if model in record.get("models", ())]
-    default = [record for record in of_provider if "models" not in record]
-    for record in (*named, *default):
-        return CachingRule(
-            minimum_tokens=record["minimum_tokens"],
-            granularity_tokens=record["granularity_tokens"],
-            stated=record["stated"],
-            source=f"{record['source']} (checked {record['checked']})",
-        )
+    own = [rule for rule in _rules() if rule["provider"] == provider]
+    of_makers = [rule for rule in _rules() if rule["models"] != ["*"]]
+    for rule in (*own, *of_makers):
+        if any(fnmatchcase(model, pattern) for pattern in rule["models"]):
+            resold = "" if rule["provider"] == provider else f", as {rule['provider']} caches its own models"
+            return CachingRule(
+                minimum_tokens=rule["minimum_tokens"],
+                granularity_tokens=rule["granularity_tokens"],
+                stated=rule["stated"] and not resold,
+                source=f"{rule['source']} (checked {rule['checked']}){resold}",
+            )
     return TEXTBOOK_RULE
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -237,14 +238,60 @@ def usd_by_class(tokens: ByClass, card: PriceCard) -> ByClass:
     >>> usd_by_class(ByClass(uncached=1_000_000, output=[100_000, 0]), card).total.tolist()
     [7.5, 5.0]
     """
-    tokens = ByClass(**{name: require(value, COUNT, name) for name, value in tokens.as_dict().items()})
-    boundaries = np.array([tier.above_tokens for tier in card.tiers])
-    tier_of_call = np.searchsorted(boundaries, np.asarray(tokens.prompt), side="left") - 1
+    tokens, tier_of_call = _tiered(tokens, card)
     dollars = {}
     for name, count in tokens.as_dict().items():
         prices = np.array([getattr(tier.usd_per_mtok, name) for tier in card.tiers])
         dollars[name] = prices[tier_of_call] * count / MTOK
     return ByClass(**dollars)
+
+
+def exact_usd(tokens: ByClass, card: PriceCard) -> ByClass:
+    """Dollars of each token class over all calls, as exact fractions.
+
+    Parameters
+    ----------
+    tokens : ByClass
+        Tokens per call; numbers or arrays of one shape [tokens].
+    card : PriceCard
+        Prices [USD per million tokens].
+
+    Returns
+    -------
+    ByClass
+        Sums over the calls, each a Fraction; a price counts as the decimal number that the card prints [USD].
+
+    Raises
+    ------
+    ValueError
+        If a count is not a whole number in range.
+
+    Notes
+    -----
+    The same sum as `usd_by_class`, free of rounding: a bill's total is right to the last digit, not only to the cent.
+
+    Examples
+    --------
+    >>> prices = ByClass(uncached=0.1, cache_read=0.01, cache_write_5m=0.125, cache_write_1h=0.2, output=0.5)
+    >>> card = card_by_hand(prices, model="example", date="2026-02-12")
+    >>> exact_usd(ByClass(uncached=[1, 2], output=[1, 0]), card).total
+    Fraction(1, 1250000)
+    """
+    tokens, tier_of_call = _tiered(tokens, card)
+    dollars = dict.fromkeys(CLASSES, Fraction(0))
+    for number, tier in enumerate(card.tiers):
+        in_tier = tier_of_call == number
+        for name, count in tokens.as_dict().items():
+            summed = int(np.broadcast_to(count, in_tier.shape)[in_tier].sum())
+            dollars[name] += summed * Fraction(repr(getattr(tier.usd_per_mtok, name))) / MTOK
+    return ByClass(**dollars)
+
+
+def _tiered(tokens: ByClass, card: PriceCard) -> tuple[ByClass, np.ndarray]:
+    """Checked counts, and the tier that each call's whole prompt picks."""
+    tokens = ByClass(**{name: require(value, COUNT, name) for name, value in tokens.as_dict().items()})
+    boundaries = np.array([tier.above_tokens for tier in card.tiers])
+    return tokens, np.searchsorted(boundaries, np.asarray(tokens.prompt), side="left") - 1
 
 
 def card_by_hand(usd_per_mtok: ByClass, *, model: str, date: str, context_window: int | None = None) -> PriceCard:

@@ -109,7 +109,7 @@ def decode_flops(model: ModelSpec, cached: Numeric, *, new: Numeric = 1) -> Flop
     return Flops(attention=_attention(model, causal_pairs(cached, new)), matrices=_matrices(model, new, new))
 
 
-def counter_prefill_flops(model: ModelSpec, tokens: Numeric) -> Flops:
+def counter_prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Flops:
     """FLOP of a prefill as a FLOP counter reports it: the full square of pairs, and the logits of all tokens.
 
     Parameters
@@ -117,7 +117,9 @@ def counter_prefill_flops(model: ModelSpec, tokens: Numeric) -> Flops:
     model : ModelSpec
         The model [facts].
     tokens : int or array
-        Prompt tokens [tokens].
+        Prompt tokens computed now [tokens].
+    cached : int or array
+        Tokens before them that are already cached [tokens].
 
     Returns
     -------
@@ -127,13 +129,13 @@ def counter_prefill_flops(model: ModelSpec, tokens: Numeric) -> Flops:
     Raises
     ------
     ValueError
-        If `tokens` is not a whole number in range.
+        If a count is not a whole number in range.
 
     Notes
     -----
     The convention of torch.utils.flop_counter on eager attention.
     """
-    return Flops(attention=_attention(model, square_pairs(tokens)), matrices=_matrices(model, tokens, tokens))
+    return Flops(attention=_attention(model, square_pairs(tokens, cached)), matrices=_matrices(model, tokens, tokens))
 
 
 def attention_overtakes_at(model: ModelSpec) -> int:

@@ -249,6 +249,26 @@ def _bytes_per_token(group: LayerGroup, ranks: int, number_bytes: int) -> int:
     return group.layers * heads * (group.key_width + group.value_width) * number_bytes
 
 
+def context_warnings(model: ModelSpec, tokens: int) -> tuple[str, ...]:
+    """What to know of a context length before relying on a number for it.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    tokens : int
+        Tokens of one sequence [tokens].
+
+    Returns
+    -------
+    tuple of str
+        One sentence where the config allows fewer tokens, else nothing [text].
+    """
+    if model.max_context is None or tokens <= model.max_context:
+        return ()
+    return (f"the config allows {model.max_context:,} tokens; {tokens:,} is beyond what the model was made for",)
+
+
 def head_layouts(model: ModelSpec) -> dict[str, ModelSpec]:
     """The same model as MHA, GQA and MQA, its own layout among them.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calc.caching import CachingRule, cache_split
-from calc.cost import ByClass, PriceCard, usd_by_class
+from calc.cost import ByClass, PriceCard, exact_usd, usd_by_class
 from calc.names import known
 from calc.numeric import COUNT, POSITIVE_COUNT, count_up_to, require, require_all
 from calc.prompts import MAX_LISTED_CALLS, first_refused_call, prompt_tokens_per_call
@@ -72,8 +72,13 @@ class Ledger:
         return dollars
 
     def usd(self, card: PriceCard) -> ByClass:
-        """Dollars of each class over the run, compaction calls included [USD]."""
-        return usd_by_class(self.calls, card).summed() + usd_by_class(self.compactions, card).summed()
+        """Dollars of each class over the run, compaction calls included, as exact fractions [USD]."""
+        return exact_usd(self.calls, card) + exact_usd(self.compactions, card)
+
+    @property
+    def largest_prompt(self) -> int:
+        """Size of the largest prompt that was sent, those of compaction calls included [tokens]."""
+        return max(int(np.max(requests.prompt, initial=0)) for requests in (self.calls, self.compactions))
 
 
 def run_ledger(
@@ -97,7 +102,7 @@ def run_ledger(
     lifetime : str
         Lifetime of what is written to the cache: 5m or 1h [name].
     context_window : int or None
-        Largest prompt plus output that the model accepts; None for no limit [tokens].
+        Largest prompt that the model accepts, as price lists state it; None for no limit [tokens].
 
     Returns
     -------
@@ -132,9 +137,7 @@ def run_ledger(
     )
     ends = np.arange(run.block, run.calls, run.block) if compacts else np.arange(0)
     contexts = prompts[ends - 1] + _growth_after(run, ends)
-    calls_made, compactions_made = _fitting(
-        prompts + run.output, ends, contexts + run.instruction + run.summary, context_window
-    )
+    calls_made, compactions_made = _fitting(prompts, ends, contexts + run.instruction, context_window)
     refused = calls_made + 1 if calls_made < run.calls else None
     prompts = prompts[:calls_made]
     ends, contexts = ends[:compactions_made], contexts[:compactions_made]

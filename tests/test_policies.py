@@ -1,5 +1,7 @@
 """The four policies against a simulation of prompts as lists of tokens, and the published test vectors."""
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,13 +117,24 @@ def test_the_minimum_length_of_a_real_card_costs_visibly_more_than_the_textbook(
 
 def test_a_run_stops_at_the_first_call_that_the_window_refuses():
     run = AgentRun(calls=100, prefix=2000, growth=300, output=100, block=20, summary=1000)
-    plain = run_ledger(run, "plain", TEXTBOOK_RULE, context_window=8_100)
-    # 2,000 + 300 * 20 + 100 = 8,100 fits at call 21; call 22 does not.
-    assert (plain.refused_call, len(plain.prompt_tokens)) == (22, 21)
-    # The first compaction reads 2,000 + 300 * 20 = 8,000 and writes 1,000.
-    compacted = run_ledger(run, "compacted", TEXTBOOK_RULE, context_window=8_999)
-    assert (compacted.refused_call, compacted.tokens.output) == (21, 20 * 100)
-    assert run_ledger(run, "compacted", TEXTBOOK_RULE, context_window=10_000).refused_call is None
+    plain = run_ledger(run, "plain", TEXTBOOK_RULE, context_window=8_000)
+    # A window is the largest prompt: 2,000 + 300 * 20 = 8,000 fits at call 21; call 22 does not.
+    assert (plain.refused_call, len(plain.prompt_tokens), plain.largest_prompt) == (22, 21, 8_000)
+    # The first compaction reads 8,000, the later ones 1,000 more.
+    one = run_ledger(run, "compacted", TEXTBOOK_RULE, context_window=8_999)
+    assert (one.refused_call, one.tokens.output) == (41, 40 * 100 + 1_000)
+    none = run_ledger(run, "compacted", TEXTBOOK_RULE, context_window=7_999)
+    assert (none.refused_call, none.tokens.output) == (21, 20 * 100)
+    whole = run_ledger(run, "compacted", TEXTBOOK_RULE, context_window=9_000)
+    assert (whole.refused_call, whole.largest_prompt) == (None, 9_000)
+
+
+@given(runs, st.sampled_from(POLICIES))
+def test_a_bill_is_exact_to_the_last_digit(run, policy):
+    ledger = run_ledger(run, policy, TEXTBOOK_RULE)
+    prices = {"uncached": "5", "cache_read": "0.5", "cache_write_5m": "6.25", "cache_write_1h": "10", "output": "25"}
+    exact = sum(Fraction(prices[name]) * count for name, count in ledger.tokens.as_dict().items()) / 10**6
+    assert ledger.usd(CARD).total == exact
 
 
 def test_growth_per_call_may_be_a_list():

@@ -86,8 +86,8 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
             + "."
         )
     st.caption(
-        f"Attention overtakes the matrix products at a prompt of {count_text(crossover, 'tokens')}; from there on the cost "
-        "grows more with the square of the prompt than with its length."
+        f"From an empty cache, attention overtakes the matrix products at a prompt of {count_text(crossover, 'tokens')}; "
+        "from there on the cost grows more with the square of the prompt than with its length."
     )
 
 
@@ -101,7 +101,7 @@ def _curves(scenario: Scenario, crossover: int):
         x_title="Prompt (tokens)",
         y_title="FLOP",
         logarithmic=True,
-        marks={"your prompt": scenario.tokens, "attention overtakes": crossover},
+        marks={"your prompt": scenario.tokens} | ({} if scenario.cached else {"attention overtakes": crossover}),
     )
 
 
@@ -152,8 +152,8 @@ def _decode(scenario: Scenario) -> None:
 
 
 def _counter(scenario: Scenario) -> None:
-    exact = prefill_flops(scenario.model, scenario.tokens)
-    counted = counter_prefill_flops(scenario.model, scenario.tokens)
+    exact = prefill_flops(scenario.model, scenario.tokens, cached=scenario.cached)
+    counted = counter_prefill_flops(scenario.model, scenario.tokens, cached=scenario.cached)
     text.table(
         pd.DataFrame(
             [
@@ -210,8 +210,8 @@ def _formulas(scenario: Scenario) -> None:
     pairs = causal_pairs(scenario.cached, scenario.tokens)
     text.equation(
         causal_pairs,
-        f"n = {scenario.cached:,} cached, g = {scenario.tokens:,} new: {pairs:,} pairs (the full square of the new tokens "
-        f"alone: {square_pairs(scenario.tokens):,}).",
+        f"n = {scenario.cached:,} cached, g = {scenario.tokens:,} new: {pairs:,} pairs (a dense kernel computes "
+        f"{square_pairs(scenario.tokens, scenario.cached):,}).",
     )
     for group in model.layer_groups:
         flops = attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)

@@ -117,7 +117,11 @@ CHAPTERS: dict[str, tuple[Entry, ...]] = {
             values=lambda scenario: {"cached": scenario.cached, "new": scenario.tokens},
             unit="pairs",
         ),
-        Entry(function=square_pairs, values=lambda scenario: {"tokens": scenario.tokens}, unit="pairs"),
+        Entry(
+            function=square_pairs,
+            values=lambda scenario: {"tokens": scenario.tokens, "cached": scenario.cached},
+            unit="pairs",
+        ),
         Entry(function=attention_flops, values=_attention, unit="FLOP"),
         Entry(
             function=matrix_flops,

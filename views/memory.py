@@ -8,6 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 from calc.formats import bytes_text, count_text
 from calc.kv_cache import (
     bytes_per_number,
+    context_warnings,
     head_layouts,
     heads_per_rank,
     kv_cache_bytes,
@@ -46,8 +47,8 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
             ),
             (
                 "Each further token",
-                bytes_text(memory.slope_bytes_per_token),
-                "What the cache of one sequence grows by, over all ranks.",
+                bytes_text(sequence_bytes(model, 1, kv_dtype=scenario.kv_dtype)),
+                "What the cache of one sequence grows by, without replicas on further ranks.",
             ),
             (
                 "Head layout",
@@ -80,12 +81,7 @@ def _verdict(scenario: Scenario, layouts: dict[str, ModelSpec], sizes: dict[str,
         f"{count_text(scenario.tokens)} tokens of {text.text_only(model.name)} keep {bytes_text(sizes[own])} of KV cache "
         f"in {scenario.kv_dtype}" + (f"; {', '.join(others)}." if others else ".")
     )
-    if model.max_context is not None and scenario.tokens > model.max_context:
-        st.warning(
-            f"The config allows {count_text(model.max_context, 'tokens')}; {count_text(scenario.tokens)} is beyond what "
-            "the model was made for."
-        )
-    for warning in model.warnings:
+    for warning in (*model.warnings, *context_warnings(model, scenario.tokens)):
         st.warning(text.text_only(warning))
 
 

@@ -32,7 +32,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
         policy: run_ledger(scenario.run, policy, rule, lifetime=scenario.lifetime, context_window=card.context_window)
         for policy in POLICIES
     }
-    dollars = {policy: ledger.usd(card).total for policy, ledger in ledgers.items()}
+    dollars = {policy: float(ledger.usd(card).total) for policy, ledger in ledgers.items()}
     with answer:
         _verdict(scenario, card, ledgers, dollars)
     _first_view(card, ledgers, dollars)
@@ -138,9 +138,7 @@ def _table(ledgers: dict[str, Ledger], dollars: dict[str, float]) -> pd.DataFram
                 "Cache writes": tokens.cache_write_5m + tokens.cache_write_1h,
                 "Plain input": tokens.uncached,
                 "Output": tokens.output,
-                "Largest prompt": max(
-                    int(ledger.calls.prompt.max(initial=0)), int(ledger.compactions.prompt.max(initial=0))
-                ),
+                "Largest prompt": ledger.largest_prompt,
                 "Stops at call": ledger.refused_call,
             }
         )
@@ -201,7 +199,7 @@ def _by_class(card: PriceCard, ledgers: dict[str, Ledger]) -> None:
     text.chart(
         charts.stacked_bars(
             names,
-            {key: [getattr(bill, key) for bill in usd] for key in charts.CLASS_STYLES},
+            {key: [float(getattr(bill, key)) for bill in usd] for key in charts.CLASS_STYLES},
             title="Dollars of the run by token class",
             y_title="USD",
             y_prefix="$",
@@ -224,7 +222,7 @@ def _by_class(card: PriceCard, ledgers: dict[str, Ledger]) -> None:
 
 def _served(scenario: Scenario, ledgers: dict[str, Ledger]) -> None:
     run, model = scenario.run, scenario.model
-    largest = {policy: int(ledgers[policy].calls.prompt.max(initial=0)) for policy in ("plain", "compacted")}
+    largest = {policy: ledgers[policy].largest_prompt for policy in ("plain", "compacted")}
     st.markdown(
         f"Served as **{model.name}** with a {scenario.kv_dtype} cache. The provider's own model may differ: a closed "
         "model's memory and FLOP are not known."
@@ -315,12 +313,12 @@ def _formulas(scenario: Scenario, card: PriceCard, rule: CachingRule, ledgers: d
     )
     h = cached.tokens.cache_read / cached.tokens.prompt if cached.tokens.prompt else 0.0
     two_classes = cached_input_cost(cached.tokens.prompt, h, prices.uncached, prices.cache_read)
-    bill = cached.usd(card)
+    bill = float(cached.usd(card).prompt)
     text.equation(
         cached_input_cost,
         f"h = {h:.6f} follows from the run. The two-class form gives {usd_text(two_classes)}; the bill's four classes of "
-        f"input give {usd_text(bill.prompt)}, since writing to the cache has a price of its own. Plain input costs "
-        f"{usd_text(plain.usd(card).prompt)}.",
+        f"input give {usd_text(bill)}, since writing to the cache has a price of its own. Plain input costs "
+        f"{usd_text(float(plain.usd(card).prompt))}.",
     )
 
 
@@ -334,7 +332,7 @@ def _assumptions() -> None:
             "The fixed prefix stays cached through a compaction. The compaction call sends the whole context and reads "
             "what is cached of it.",
             "All that a call adds is new input of the next call, the model's own output included, as providers bill it.",
-            "A run stops at the first call whose prompt and output pass the context window; nothing after it is counted.",
+            "A run stops at the first prompt that is larger than the context window; nothing after it is counted.",
             "Not counted: tool fees, batch or priority prices, taxes, storage fees of explicit caches, and the price of "
             "what a compaction forgets.",
         ]

@@ -83,15 +83,17 @@ def command(
         answer[policy] = {
             "tokens": tokens.as_dict(),
             "submitted_tokens": tokens.prompt,
-            "usd": dollars.total,
-            "usd_by_class": dollars.as_dict(),
+            "usd": float(dollars.total),
+            "usd_by_class": {name: float(value) for name, value in dollars.as_dict().items()},
             "refused_call": ledger.refused_call,
         }
         written = tokens.cache_write_5m + tokens.cache_write_1h
         columns = [
             f"{count:,}" for count in (tokens.prompt, tokens.cache_read, written, tokens.uncached, tokens.output)
         ]
-        lines.append(f"{policy:9}" + "".join(f"{column:>{COLUMN}}" for column in (*columns, usd_text(dollars.total))))
+        lines.append(
+            f"{policy:9}" + "".join(f"{column:>{COLUMN}}" for column in (*columns, usd_text(float(dollars.total))))
+        )
         if ledger.refused_call is not None:
             lines.append(
                 f"  stops: call {ledger.refused_call:,} does not fit the window of {count_text(card.context_window)}"
@@ -105,6 +107,7 @@ def command(
         "usd_per_mtok": [{"above_tokens": t.above_tokens, **t.usd_per_mtok.as_dict()} for t in card.tiers],
         "minimum_tokens": rule.minimum_tokens,
         "granularity_tokens": rule.granularity_tokens,
+        "caching_stated": rule.stated,
         "caching_source": rule.source,
         "notes": list(card.notes),
     }
@@ -113,7 +116,8 @@ def command(
         f"Priced as {card.model} of {card.provider} on {card.date} ({card.source})",
         "USD per million tokens: " + ", ".join(f"{name} {getattr(prices, name):g}" for name in CLASSES),
         f"Cached from {count_text(rule.minimum_tokens, 'tokens')} on, in steps of {count_text(rule.granularity_tokens)}"
-        f" ({rule.source})",
+        f" ({rule.source})" + ("" if rule.stated else "; not stated by the provider for this model"),
+        f"Each call writes {count_text(output, 'tokens')} (--output)",
         *card.notes,
     ]
     show(answer, lines, as_json)

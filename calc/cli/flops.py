@@ -34,7 +34,7 @@ def command(config: Path | None, preset: str | None, tokens: int, cached: int, a
         "prefill_flops": prefill.total,
         "decode_flops_per_token": decode.total,
         "prefill_attention_flops": prefill.attention,
-        "counter_prefill_flops": counter_prefill_flops(model, tokens).total,
+        "counter_prefill_flops": counter_prefill_flops(model, tokens, cached=cached).total,
         "prefill_matrix_flops": prefill.matrices,
         "decode_attention_flops_per_token": decode.attention,
         "decode_cache_read_bytes": decode_cache_read_bytes(model, cached + tokens),
@@ -47,8 +47,9 @@ def command(config: Path | None, preset: str | None, tokens: int, cached: int, a
         f"Prefill           {flops_text(prefill.total)} (attention {flops_text(prefill.attention)})",
         f"Decode, per token {flops_text(decode.total)} (attention {flops_text(decode.attention)}), "
         f"reads {bytes_text(answer['decode_cache_read_bytes'])} of bf16 cache",
-        f"A FLOP counter reports {flops_text(answer['counter_prefill_flops'])} for the prefill of {count_text(tokens)}:"
-        " the full square of pairs and the logits of all tokens",
-        f"Attention overtakes the matrix products at {count_text(answer['attention_overtakes_at_tokens'], 'tokens')}",
+        f"A FLOP counter reports {flops_text(answer['counter_prefill_flops'])} for this prefill: masked pairs and the "
+        "logits of all tokens too",
+        f"From an empty cache, attention overtakes the matrix products at "
+        f"{count_text(answer['attention_overtakes_at_tokens'], 'tokens')}",
     ]
     show(answer, lines, as_json)

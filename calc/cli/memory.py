@@ -6,7 +6,7 @@ import click
 
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, show
 from calc.formats import bytes_text, count_text
-from calc.kv_cache import head_layouts, sequence_bytes, sequence_memory
+from calc.kv_cache import context_warnings, head_layouts, sequence_bytes, sequence_memory
 
 
 @click.command("memory")
@@ -29,6 +29,7 @@ def command(
     model = chosen_model(config, preset)
     memory = sequence_memory(model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel)
     layouts = {name: sequence_bytes(same, tokens, kv_dtype=kv_dtype) for name, same in head_layouts(model).items()}
+    warnings = [*model.warnings, *context_warnings(model, tokens)]
     answer = {
         "bytes": memory.bytes,
         "bytes_per_rank": memory.bytes_per_rank,
@@ -37,7 +38,7 @@ def command(
         "layout": model.layout,
         "layout_bytes": layouts,
         "model": model.name,
-        "warnings": list(model.warnings),
+        "warnings": warnings,
         "unread_fields": list(model.unread_fields),
     }
     lines = [
@@ -45,9 +46,9 @@ def command(
         f"KV cache at {count_text(tokens, 'tokens')}  {bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
         f"Per rank of {tensor_parallel}  {bytes_text(memory.bytes_per_rank)}",
         f"Per token  {count_text(memory.slope_bytes_per_token, 'bytes')}",
-        "The same model under other head layouts (another model: needs retraining, quality not modelled):",
+        "On one rank, under other head layouts (another model: needs retraining, quality not modelled):",
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items()),
-        *(f"warning: {warning}" for warning in model.warnings),
+        *(f"warning: {warning}" for warning in warnings),
     ]
     if model.unread_fields:
         lines.append(f"Config fields not read: {', '.join(model.unread_fields)}")
