@@ -4,7 +4,6 @@ import streamlit as st
 
 from views import inputs, link
 
-st.set_page_config(page_title="Long-context cost and memory", page_icon="📏", layout="wide")
 inputs.open_link()
 
 page = st.navigation(
@@ -42,6 +41,7 @@ page = st.navigation(
         ],
     }
 )
+st.set_page_config(page_title=f"{page.title} - what long context costs", page_icon="📏", layout="wide")
 link.render_problems()
 page.run()
 inputs.write_link()

@@ -166,6 +166,10 @@ CLASSES = tuple(field.name for field in fields(ByClass))
 """Names of the token classes, in the order of a bill."""
 
 
+LEDGER_EQUATION = r"C = U p_u + R\,p_c + W p_w + O\,p_o"
+"""A bill over the disjoint classes: plain, read, written, output."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTier:
     """Prices of every class for prompts larger than a boundary."""

@@ -204,6 +204,12 @@ def _price_at(prices: Any, name: str, start: int) -> float:
 
 
 def _notes(entry: Any, prices: Any, hour: datetime.datetime) -> Iterator[str]:
+    dated = [variant for variant in entry.prices if variant.prices is prices] if isinstance(entry.prices, list) else []
+    since = next((getattr(variant.constraint, "start_date", None) for variant in dated), None)
+    if since:
+        yield f"The price list holds these prices from {since} on."
+    else:
+        yield "The price list does not say since when these prices hold, nor until when."
     if prices.cache_read_mtok is None:
         yield "This card lists no price for cache reads: they are charged as input."
     elif prices.cache_write_mtok is None:

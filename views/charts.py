@@ -96,19 +96,17 @@ def lines(
             line={"color": styles[name].colour, "dash": styles[name].dash, "width": 2.5},
             hovertemplate=f"%{{x:,.0f}}: {y_prefix}%{{y:,.4~g}}<extra>{name}</extra>",
         )
-    by_place = sorted((marks or {}).items(), key=lambda mark: mark[1])
-    for level, (text, x) in enumerate(by_place):
+    for level, (text, x) in enumerate(sorted((marks or {}).items(), key=lambda mark: mark[1])):
         # On a logarithmic axis a shape stands in data units, an annotation in powers of ten.
         figure.add_shape(
             type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line={"color": GREY, "dash": "dot", "width": 1.5}
         )
         figure.add_annotation(
             x=np.log10(x) if logarithmic else x,
-            y=1 - 0.08 * level,
+            y=1 + 0.06 * level,
             yref="paper",
-            yanchor="top",
-            xanchor="left" if level else "right",
-            text=f" {text} ",
+            yanchor="bottom",
+            text=text,
             showarrow=False,
         )
     figure.update_xaxes(title=x_title, tickformat=",")
@@ -193,7 +191,7 @@ def _laid_out(figure: go.Figure, title: str) -> go.Figure:
         title={"text": title, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"},
         height=400,
         margin={"l": 10, "r": 10, "t": 80, "b": 10},
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        legend={"orientation": "h", "yanchor": "top", "y": -0.22, "x": 0},
         hovermode="closest",
         uirevision="kept",
     )

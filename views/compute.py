@@ -15,7 +15,7 @@ from calc.flops import (
     prefill_flops,
 )
 from calc.formats import bytes_text, count_text, flops_text
-from calc.kv_cache import bytes_per_number, head_layouts
+from calc.kv_cache import bytes_per_number, context_warnings, head_layouts
 from calc.weights import matrix_flops, parameters
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
@@ -61,6 +61,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     text.chart(_curves(scenario, crossover), "flops_by_context", "Prefill FLOP by prompt length, by part")
     text.table(_ladder(scenario), "prefill_ladder", "Prefill and decode FLOP at several prompt lengths",
                formats={"Prefill, times 1,000 tokens": "%,.1f x"})  # fmt: skip
+    st.caption("Every row of the table starts from an empty cache; decode is on top of that prompt.")
     text.section("Decode against context length", "open_decode", lambda: _decode(scenario))
     text.section("What a dense kernel or a FLOP counter reports", "open_counter", lambda: _counter(scenario))
     text.section("Arithmetic intensity of decode", "open_intensity", lambda: _intensity(scenario))
@@ -79,16 +80,19 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
             f"{flops_text(total)} in {name}: {100 * total / whole:.1f} % of computing all of them."
         )
     else:
-        times = f": {total / short:,.3g} times a prompt of {count_text(SHORT_PROMPT)}"
+        times = f": {total / short:,.3g} times a prompt of {count_text(SHORT_PROMPT, 'tokens')}"
         text.answer(
             f"Prefilling {count_text(scenario.tokens)} tokens of {name} takes {flops_text(total)}"
             + (times if scenario.tokens > SHORT_PROMPT else "")
             + "."
         )
+    one = decode_flops(model, scenario.cached + scenario.tokens).total
     st.caption(
-        f"From an empty cache, attention overtakes the matrix products at a prompt of {count_text(crossover, 'tokens')}; "
+        f"Decoding one token after it takes {flops_text(one)}. From an empty cache, attention overtakes the matrix products at a prompt of {count_text(crossover, 'tokens')}; "
         "from there on the cost grows more with the square of the prompt than with its length."
     )
+    for warning in context_warnings(model, scenario.cached + scenario.tokens + scenario.decoded):
+        st.warning(text.text_only(warning))
 
 
 def _curves(scenario: Scenario, crossover: int):
@@ -200,7 +204,8 @@ def _intensity(scenario: Scenario) -> None:
     )
     st.caption(
         "An accelerator that can do more FLOP in the time of one byte of memory traffic waits for memory. Today's do "
-        "hundreds: decode attention is bound by memory under every layout here."
+        "hundreds: decode attention is bound by memory under every layout here. Sharing KV heads saves bytes, not FLOP: every "
+        "layout computes the same."
     )
 
 
@@ -249,7 +254,7 @@ def _settings() -> None:
 
 layout.page(
     "What do prefill and decode cost?",
-    first=(inputs.MODEL, inputs.TOKENS, inputs.CACHED, inputs.DECODED),
+    first=(inputs.MODEL, inputs.PROMPT, inputs.CACHED, inputs.DECODED),
     settings=_settings,
     render=render,
 )

@@ -165,7 +165,7 @@ def _entry(entry: Entry, scenario: Scenario) -> None:
         source = re.search(r"Source: (.+?)(?:\n\n|\Z)", docstring, re.DOTALL)
         st.caption(
             text.text_only(f"calc.{entry.function.__module__.split('.', 1)[1]}.{entry.function.__name__}. ")
-            + (text.text_only(f"Source: {' '.join(source[1].split())}") if source else "")
+            + (text.text_only(f"Source: {' '.join(source[1].split())}".replace("`", "")) if source else "")
         )
 
 

@@ -105,7 +105,7 @@ INSTRUCTION = Whole(
 OUTPUT = Whole(
     key="output",
     label="Output per call (tokens)",
-    help="What the model writes in each call. It is billed as output here; as input it is part of the growth.",
+    help="What the model writes in each call, billed as output. Where it is sent back, it is also part of the growth.",
     default=100,
     allowed=_SIZE,
     step=50,
@@ -156,6 +156,11 @@ MODEL = Choice(
     options=_model_options,
     shown=_model_shown,
 )
+SERVED_AS = replace(
+    MODEL,
+    label="Served as",
+    help="The open model whose memory and FLOP are shown for this run. What the provider runs is not known.",
+)
 TOKENS = Whole(
     key="tokens",
     label="Context (tokens)",
@@ -163,6 +168,9 @@ TOKENS = Whole(
     default=128_000,
     allowed=count_up_to(MAX_TOKENS, low=1),
     step=1000,
+)
+PROMPT = replace(
+    TOKENS, label="Prompt (tokens)", help="Tokens that the prefill computes, on top of those already cached."
 )
 SEQUENCES = Whole(
     key="sequences",
@@ -254,7 +262,7 @@ def _model(name: str) -> ModelSpec:
     if name not in (PASTED, UPLOADED):
         return model_preset(name)
     model = read_config(st.session_state["config" if name == PASTED else _UPLOADED_CONFIG])
-    return replace(model, name=f"your {model.model_type} config")
+    return replace(model, name=f"your {model.model_type} config ({model.layers} layers)")
 
 
 def open_link() -> None:
@@ -269,7 +277,7 @@ def write_link() -> None:
 
 def row(*fields: Field) -> None:
     """Draws inputs side by side, wrapping on narrow screens."""
-    with st.grid(min(len(fields), 4), min_column_width=NARROWEST, vertical_alignment="bottom"):
+    with st.grid(min(len(fields), 5), min_column_width=NARROWEST, vertical_alignment="bottom"):
         for field in fields:
             field.draw()
 
@@ -285,8 +293,12 @@ def own_config() -> None:
         )
         st.text_area("Paste the config.json", key="pasted_text", height=160, on_change=_take_pasted)
         st.file_uploader("Or upload it", type="json", key="uploaded_file", on_change=_take_uploaded, max_upload_size=1)
-        if problem := st.session_state.get(_CONFIG_PROBLEM):
-            st.error(link.text_only(problem), title="This config was not used")
+
+
+def render_config_problem() -> None:
+    """Says why the config that was given last is not what the page shows."""
+    if problem := st.session_state.get(_CONFIG_PROBLEM):
+        st.error(link.text_only(problem), title="This config was not used; the page still shows the model before it")
 
 
 def _take_pasted() -> None:

@@ -36,6 +36,8 @@ def page(
     """
     st.title(question)
     answer = st.container()
+    with answer:
+        inputs.render_config_problem()
     inputs.row(*first)
     settings()
     with text.problems(answer):

@@ -32,28 +32,24 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     sizes = {name: sequence_bytes(same, tokens, kv_dtype=scenario.kv_dtype) for name, same in layouts.items()}
     with answer:
         _verdict(scenario, layouts, sizes)
+    one = sequence_bytes(model, tokens, kv_dtype=scenario.kv_dtype)
     text.headline(
         [
+            ("One sequence", bytes_text(one), "Keys and values of every token, without any engine's rounding."),
             (
-                "One sequence",
-                bytes_text(sequence_bytes(model, tokens, kv_dtype=scenario.kv_dtype)),
-                "Keys and values of every token, without any engine's rounding.",
+                f"All {count_text(scenario.sequences)}" if scenario.sequences > 1 else "On all ranks",
+                bytes_text(memory.bytes * scenario.sequences),
+                "Over all ranks, replicas counted.",
             ),
             (
-                f"{count_text(scenario.sequences)} sequence{'s' if scenario.sequences > 1 else ''}, "
-                f"{count_text(scenario.ranks)} rank{'s' if scenario.ranks > 1 else ''}",
-                bytes_text(memory.bytes * scenario.sequences),
-                f"Over all ranks. Each rank holds {bytes_text(memory.bytes_per_rank * scenario.sequences)}.",
+                f"On each of {count_text(scenario.ranks)} ranks" if scenario.ranks > 1 else "On one rank",
+                bytes_text(memory.bytes_per_rank * scenario.sequences),
+                "What one accelerator holds for all sequences.",
             ),
             (
                 "Each further token",
                 bytes_text(sequence_bytes(model, 1, kv_dtype=scenario.kv_dtype)),
                 "What the cache of one sequence grows by, without replicas on further ranks.",
-            ),
-            (
-                "Head layout",
-                model.layout,
-                "MHA: every query head has its own KV head. GQA: groups share one. MQA: all share one.",
             ),
         ]
     )
@@ -76,11 +72,24 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
 def _verdict(scenario: Scenario, layouts: dict[str, ModelSpec], sizes: dict[str, int]) -> None:
     model = scenario.model
     own = next(name for name, same in layouts.items() if same is model)
-    others = [f"as {name} it would keep {bytes_text(size)}" for name, size in sizes.items() if name != own]
-    text.answer(
-        f"{count_text(scenario.tokens)} tokens of {text.text_only(model.name)} keep {bytes_text(sizes[own])} of KV cache "
-        f"in {scenario.kv_dtype}" + (f"; {', '.join(others)}." if others else ".")
+    memory = sequence_memory(model, scenario.tokens, kv_dtype=scenario.kv_dtype, tensor_parallel=scenario.ranks)
+    each = f", {bytes_text(sizes[own])} each" if scenario.sequences > 1 else ""
+    spread = (
+        f"; {bytes_text(memory.bytes_per_rank * scenario.sequences)} on each of {count_text(scenario.ranks)} ranks"
+        if scenario.ranks > 1
+        else ""
     )
+    text.answer(
+        f"{count_text(scenario.sequences, 'sequences')} of {count_text(scenario.tokens, 'tokens')} of "
+        f"{text.text_only(model.name)} take {bytes_text(memory.bytes * scenario.sequences)} of KV cache in "
+        f"{scenario.kv_dtype}{each}{spread}."
+    )
+    stored = memory.bytes / sizes[own] if sizes[own] else 1
+    replicas = (
+        f" Every KV head is stored {stored:g} times, since there are more ranks than heads." if stored > 1 else ""
+    )
+    others = [f"{bytes_text(size)} as {name}" for name, size in sizes.items() if name != own]
+    st.caption(f"This model is {own}. One sequence would take {' or '.join(others)}.{replicas}" if others else replicas)
     for warning in (*model.warnings, *context_warnings(model, scenario.tokens)):
         st.warning(text.text_only(warning))
 
@@ -141,13 +150,13 @@ def _formula(scenario: Scenario) -> None:
     text.latex(kv_cache_bytes)
     for group in scenario.model.layer_groups:
         heads = heads_per_rank(group.kv_heads, scenario.ranks) * scenario.ranks
-        total = sequence_bytes(
+        total = scenario.sequences * sequence_bytes(
             scenario.model, scenario.tokens, kv_dtype=scenario.kv_dtype, tensor_parallel=scenario.ranks
         )
         replicated = f" ({group.kv_heads} stored on {scenario.ranks} ranks)" if heads != group.kv_heads else ""
         st.markdown(
             text.text_only(
-                f"{group.layers} layers x {scenario.tokens:,} tokens x {heads} KV heads{replicated} x "
+                f"{scenario.sequences:,} sequences x {group.layers} layers x {scenario.tokens:,} tokens x {heads} KV heads{replicated} x "
                 f"({group.key_width} + {group.value_width}) numbers x {size} bytes = {total:,} bytes = {bytes_text(total)}"
             )
         )

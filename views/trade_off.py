@@ -4,18 +4,14 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from calc.caching import CachingRule, hit_tokens
-from calc.cost import CLASSES, PriceCard, cached_input_cost
-from calc.flops import run_prefill_flops
-from calc.formats import bytes_text, count_text, flops_text, usd_text
-from calc.kv_cache import sequence_bytes
+from calc.cost import PriceCard
+from calc.formats import count_text, usd_text
 from calc.policies import POLICIES, Ledger, run_ledger
-from calc.tokens import compacted_input_tokens, compaction_read_tokens, submitted_input_tokens
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
 from views.pricing import scenario_card, scenario_rule
+from views.trade_off_sections import NAMES, render_sections
 
-NAMES = {"plain": "Plain", "cached": "Cached", "compacted": "Compacted", "both": "Both"}
 WHAT = {
     "plain": "neither caching nor compacting",
     "cached": "caching the prompt",
@@ -36,13 +32,13 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     with answer:
         _verdict(scenario, card, ledgers, dollars)
     _first_view(card, ledgers, dollars)
-    _sections(scenario, card, rule, ledgers)
+    render_sections(scenario, card, rule, ledgers)
 
 
 def _settings() -> None:
     with st.expander("Prices, served model, summary and output", key="open_prices", on_change="rerun") as section:
         if section.open:
-            inputs.row(inputs.CARD, inputs.DATE, inputs.MODEL, inputs.LIFETIME)
+            inputs.row(inputs.CARD, inputs.DATE, inputs.SERVED_AS, inputs.LIFETIME)
             inputs.row(inputs.OUTPUT, inputs.SUMMARY, inputs.INSTRUCTION, inputs.MINIMUM)
             st.caption("Prices typed by hand, in USD per million tokens; empty means as listed on the card.")
             inputs.row(*inputs.PRICES.values())
@@ -56,31 +52,43 @@ def _verdict(scenario: Scenario, card: PriceCard, ledgers: dict[str, Ledger], do
             f"No policy finishes this run: the window of {count_text(card.context_window, 'tokens')} refuses call "
             f"{min(ledger.refused_call for ledger in ledgers.values()):,} or one after it."
         )
-        return
-    best = min(finished, key=lambda policy: dollars[policy])
-    if "plain" not in finished:
-        stopped = ledgers["plain"].refused_call
+    elif "plain" not in finished:
+        best = min(finished, key=lambda policy: dollars[policy])
         text.answer(
-            f"The cheapest way to finish is {WHAT[best]}: {text.money(dollars[best])} for {count_text(scenario.run.calls)} "
-            f"calls. Without compaction the run stops: call {stopped:,} does not fit the window of "
-            f"{count_text(card.context_window, 'tokens')}."
-        )
-    elif best == "plain":
-        text.answer(
-            f"Neither pays: the plain run costs {text.money(dollars['plain'])}, and no other policy is cheaper."
+            f"The cheapest way to finish is {WHAT[best]}: {text.money(dollars[best])} for a run of "
+            f"{count_text(scenario.run.calls, 'calls')}. Without compaction it stops: call "
+            f"{ledgers['plain'].refused_call:,} does not fit the window of {count_text(card.context_window, 'tokens')}."
         )
     else:
-        text.answer(
-            f"The cheapest is {WHAT[best]}: {text.money(dollars[best])}, {_less(dollars[best], dollars['plain'])} than "
-            f"doing neither ({text.money(dollars['plain'])})."
-        )
+        text.answer(_comparison(scenario, ledgers, dollars))
     run = scenario.run
     st.caption(
         f"**Priced as** {card.provider}/{card.model}: {text.text_only(card.source)}. **Served as** "
-        f"{text.text_only(scenario.model.name)}. Each call writes {count_text(run.output, 'tokens')}, a summary has "
-        f"{count_text(run.summary)}. This counts money only: "
-        "every compaction also loses detail, and work may have to be done again."
+        f"{text.text_only(scenario.model.name)}. Each call outputs {count_text(run.output, 'tokens')}, a summary has "
+        f"{count_text(run.summary)}. This counts money only: what a compaction forgets has its price elsewhere."
     )
+
+
+def _comparison(scenario: Scenario, ledgers: dict[str, Ledger], dollars: dict[str, float]) -> str:
+    """What caching alone saves, which loses nothing, and what compaction, which does, adds to it or costs."""
+    plain, cached, compacted, both = (dollars[policy] for policy in POLICIES)
+    calls = count_text(scenario.run.calls, "calls")
+    if cached < plain:
+        first = (
+            f"Caching alone costs {text.money(cached)} per run of {calls}, {_less(cached, plain)} than doing neither "
+            f"({text.money(plain)}), and loses nothing."
+        )
+        with_compaction, without, again = both, cached, "Compacting as well"
+    else:
+        first = f"Doing neither costs {text.money(plain)} per run of {calls}; caching does not pay."
+        with_compaction, without, again = compacted, plain, "Compacting"
+    count = len(ledgers["compacted"].compaction_after)
+    if not count:
+        return f"{first} Nothing is compacted: the run ends before the first compaction."
+    times = f"{count_text(count, 'compactions')}, each of which loses detail"
+    if with_compaction < without:
+        return f"{first} {again} saves {text.money(without - with_compaction)} more, with {times}."
+    return f"{first} {again} would cost {text.money(with_compaction - without)} more, with {times}."
 
 
 def _less(dollars: float, than: float) -> str:
@@ -88,16 +96,19 @@ def _less(dollars: float, than: float) -> str:
 
 
 def _first_view(card: PriceCard, ledgers: dict[str, Ledger], dollars: dict[str, float]) -> None:
-    plain = dollars["plain"]
     text.headline(
         [
             (
                 NAMES[policy],
-                text.money(dollars[policy]),
-                f"{WHAT[policy].capitalize()}: dollars of the whole run, compaction calls included."
-                + ("" if policy == "plain" or not plain else f" {100 * dollars[policy] / plain:.0f} % of plain."),
+                text.money(dollars[policy]) if ledger.refused_call is None else f"stops at {ledger.refused_call:,}",
+                f"{WHAT[policy].capitalize()}: "
+                + (
+                    "dollars of the whole run, compaction calls included."
+                    if ledger.refused_call is None
+                    else f"call {ledger.refused_call:,} does not fit the context window; {usd_text(dollars[policy])} so far."
+                ).replace("$", "\\$"),
             )
-            for policy in POLICIES
+            for policy, ledger in ledgers.items()
         ]
     )
     text.chart(
@@ -125,6 +136,7 @@ def _first_view(card: PriceCard, ledgers: dict[str, Ledger], dollars: dict[str, 
 
 
 def _table(ledgers: dict[str, Ledger], dollars: dict[str, float]) -> pd.DataFrame:
+    plain_finishes = ledgers["plain"].refused_call is None
     rows = []
     for policy, ledger in ledgers.items():
         tokens = ledger.tokens
@@ -132,7 +144,7 @@ def _table(ledgers: dict[str, Ledger], dollars: dict[str, float]) -> pd.DataFram
             {
                 "Policy": NAMES[policy],
                 "USD": dollars[policy],
-                "Of plain": dollars[policy] / dollars["plain"] if dollars["plain"] else None,
+                "Of plain": dollars[policy] / dollars["plain"] if plain_finishes and dollars["plain"] else None,
                 "Submitted tokens": tokens.prompt,
                 "Cache reads": tokens.cache_read,
                 "Cache writes": tokens.cache_write_5m + tokens.cache_write_1h,
@@ -142,201 +154,12 @@ def _table(ledgers: dict[str, Ledger], dollars: dict[str, float]) -> pd.DataFram
                 "Stops at call": ledger.refused_call,
             }
         )
-    frame = pd.DataFrame(rows)
-    return frame.dropna(axis="columns", how="all")
-
-
-def _sections(scenario: Scenario, card: PriceCard, rule: CachingRule, ledgers: dict[str, Ledger]) -> None:
-    text.section("Call by call: prompt size and dollars", "open_calls", lambda: _call_by_call(card, ledgers))
-    text.section("Where the dollars go, by token class", "open_classes", lambda: _by_class(card, ledgers))
-    text.section("What serving it holds and computes", "open_served", lambda: _served(scenario, ledgers))
-    text.section("The price card and the caching rule", "open_card", lambda: _card_section(card, rule))
-    text.section("The formulas with these numbers", "open_formulas", lambda: _formulas(scenario, card, rule, ledgers))
-    text.section("What is assumed", "open_assumed", _assumptions)
-
-
-def _call_by_call(card: PriceCard, ledgers: dict[str, Ledger]) -> None:
-    styles = {NAMES[policy]: style for policy, style in charts.POLICY_STYLES.items()}
-    numbers = {policy: range(1, len(ledger.prompt_tokens) + 1) for policy, ledger in ledgers.items()}
-    sizes = {"Without compaction": "plain", "With compaction": "compacted"}
-    text.chart(
-        charts.lines(
-            {name: (numbers[policy], ledgers[policy].prompt_tokens) for name, policy in sizes.items()},
-            {name: charts.POLICY_STYLES[policy] for name, policy in sizes.items()},
-            title="Prompt size of each call",
-            x_title="Call",
-            y_title="Tokens",
-        ),
-        key="prompt_sizes",
-        alt="Prompt size of each call, with and without compaction",
-    )
-    text.chart(
-        charts.lines(
-            {NAMES[policy]: (numbers[policy], ledger.usd_per_call(card)) for policy, ledger in ledgers.items()},
-            styles,
-            title="Dollars of each call",
-            x_title="Call",
-            y_title="USD",
-            y_prefix="$",
-        ),
-        key="dollars_per_call",
-        alt="Dollars of each call, one line per policy; a compaction's are added to the call before it",
-    )
-    st.caption("A compaction's dollars are added to the call that it follows.")
-    length = max(len(ledger.prompt_tokens) for ledger in ledgers.values())
-    frame = pd.DataFrame({"Call": range(1, length + 1)})
-    for policy, ledger in ledgers.items():
-        for name in CLASSES:
-            label = charts.CLASS_STYLES[name][0].lower()
-            frame[f"{NAMES[policy]}: {label}"] = pd.Series(getattr(ledger.calls, name))
-        frame[f"{NAMES[policy]}: USD"] = pd.Series(ledger.usd_per_call(card))
-    text.table(frame, key="calls", alt="Tokens by class and dollars of every call")
-
-
-def _by_class(card: PriceCard, ledgers: dict[str, Ledger]) -> None:
-    names = [NAMES[policy] for policy in ledgers]
-    usd = [ledger.usd(card) for ledger in ledgers.values()]
-    text.chart(
-        charts.stacked_bars(
-            names,
-            {key: [float(getattr(bill, key)) for bill in usd] for key in charts.CLASS_STYLES},
-            title="Dollars of the run by token class",
-            y_title="USD",
-            y_prefix="$",
-        ),
-        key="dollars_by_class",
-        alt="Dollars of the run by token class, one bar per policy",
-    )
-    tokens = [ledger.tokens for ledger in ledgers.values()]
-    text.chart(
-        charts.stacked_bars(
-            names,
-            {key: [getattr(count, key) for count in tokens] for key in charts.CLASS_STYLES},
-            title="Tokens of the run by class",
-            y_title="Tokens",
-        ),
-        key="tokens_by_class",
-        alt="Tokens of the run by class, one bar per policy",
-    )
-
-
-def _served(scenario: Scenario, ledgers: dict[str, Ledger]) -> None:
-    run, model = scenario.run, scenario.model
-    largest = {policy: ledgers[policy].largest_prompt for policy in ("plain", "compacted")}
-    st.markdown(
-        f"Served as **{model.name}** with a {scenario.kv_dtype} cache. The provider's own model may differ: a closed "
-        "model's memory and FLOP are not known."
-    )
-    text.headline(
-        [
-            (
-                f"KV cache, {name}",
-                bytes_text(sequence_bytes(model, largest[policy], kv_dtype=scenario.kv_dtype)),
-                f"Of one conversation at its largest prompt, {count_text(largest[policy], 'tokens')}.",
-            )
-            for name, policy in (("no compaction", "plain"), ("with compaction", "compacted"))
-        ]
-    )
-    if not isinstance(run.growth, int) or run.prefix == 0:
-        st.caption("The FLOP of the run are shown for a prefix of at least one token.")
-        return
-    flops = run_prefill_flops(model, run.calls, run.prefix, run.growth)
-    frame = pd.DataFrame(
-        [
-            {
-                "Prefill of the run, no compaction": name,
-                "Attention": flops_text(part.attention),
-                "Matrix products": flops_text(part.matrices),
-                "Total": flops_text(part.total),
-                "Of plain": part.total / flops.without_reuse.total,
-            }
-            for name, part in (
-                ("every call computes its whole prompt", flops.without_reuse),
-                ("the cached prefix is reused", flops.with_reuse),
-            )
-        ]
-    )
-    text.table(frame, "run_flops", "FLOP of the run with and without reuse", formats={"Of plain": "percent"})
-    st.caption(
-        "Without reuse, attention grows with the cube of the calls and matrix products with their square; with reuse, "
-        "with the square and in proportion."
-    )
-
-
-def _card_section(card: PriceCard, rule: CachingRule) -> None:
-    rows = [{"Prompts above (tokens)": max(tier.above_tokens, 0), **tier.usd_per_mtok.as_dict()} for tier in card.tiers]
-    frame = pd.DataFrame(rows).rename(
-        columns={key: f"{label} (USD/MTok)" for key, (label, _, _) in charts.CLASS_STYLES.items()}
-    )
-    text.table(
-        frame,
-        key="card",
-        alt="Price of each token class in each tier",
-        formats={name: "%.4g" for name in frame.columns[1:]},
-    )
-    window = "not in the price list" if card.context_window is None else count_text(card.context_window, "tokens")
-    stated = "" if rule.stated else " These numbers are not stated by the provider for this model."
-    text.bullet_list(
-        [
-            f"Source: {text.text_only(card.source)}.",
-            f"Context window: {window}.",
-            f"Caching: a shared prefix counts from {count_text(rule.minimum_tokens, 'tokens')} on, in steps of "
-            f"{count_text(rule.granularity_tokens, 'tokens')}. Source: {text.text_only(rule.source)}.{stated}",
-            *card.notes,
-        ]
-    )
-
-
-def _formulas(scenario: Scenario, card: PriceCard, rule: CachingRule, ledgers: dict[str, Ledger]) -> None:
-    run, prices = scenario.run, card.usd_per_mtok
-    plain, cached = ledgers["plain"], ledgers["cached"]
-    submitted = submitted_input_tokens(run.calls, run.prefix, run.growth)
-    text.equation(
-        submitted_input_tokens,
-        f"N = {run.prefix:,} x {run.calls:,} + {run.growth:,} x {run.calls:,} x {run.calls - 1:,} / 2 = "
-        f"{submitted:,} tokens submitted without compaction.",
-    )
-    compacted = compacted_input_tokens(run.calls, run.prefix, run.growth, run.block, run.summary)
-    text.equation(
-        compacted_input_tokens,
-        f"K = {run.block:,}, c = {run.summary:,}: {compacted:,} tokens in the run's own calls.",
-    )
-    read = compaction_read_tokens(run.calls, run.prefix, run.growth, run.block, run.summary, run.instruction)
-    text.equation(
-        compaction_read_tokens,
-        f"The compaction calls read {read:,} tokens more: {compacted + read:,} submitted in all.",
-    )
-    text.equation(
-        hit_tokens,
-        f"Minimum {rule.minimum_tokens:,}, step {rule.granularity_tokens:,}: the cached run reads "
-        f"{cached.tokens.cache_read:,} of its {cached.tokens.prompt:,} input tokens.",
-    )
-    h = cached.tokens.cache_read / cached.tokens.prompt if cached.tokens.prompt else 0.0
-    two_classes = cached_input_cost(cached.tokens.prompt, h, prices.uncached, prices.cache_read)
-    bill = float(cached.usd(card).prompt)
-    text.equation(
-        cached_input_cost,
-        f"h = {h:.6f} follows from the run. The two-class form gives {usd_text(two_classes)}; the bill's four classes of "
-        f"input give {usd_text(bill)}, since writing to the cache has a price of its own. Plain input costs "
-        f"{usd_text(float(plain.usd(card).prompt))}.",
-    )
-
-
-def _assumptions() -> None:
-    text.bullet_list(
-        [
-            "Exact: tokens of every class, and dollars under the card shown, to the cent.",
-            "The history only grows at its end, so that each call shares the whole prompt before it. A timestamp in the "
-            "system text or a changed tool breaks this, and the cache with it.",
-            "Calls follow each other within the life of a cache entry: nothing expires.",
-            "The fixed prefix stays cached through a compaction. The compaction call sends the whole context and reads "
-            "what is cached of it.",
-            "All that a call adds is new input of the next call, the model's own output included, as providers bill it.",
-            "A run stops at the first prompt that is larger than the context window; nothing after it is counted.",
-            "Not counted: tool fees, batch or priority prices, taxes, storage fees of explicit caches, and the price of "
-            "what a compaction forgets.",
-        ]
-    )
+    frame = pd.DataFrame(rows).dropna(axis="columns", how="all")
+    if "Stops at call" in frame:
+        frame["Stops at call"] = frame["Stops at call"].map(
+            lambda call: "finishes" if pd.isna(call) else f"{call:,.0f}"
+        )
+    return frame
 
 
 layout.page(

@@ -6,7 +6,7 @@ import click
 
 from calc.caching import caching_rule
 from calc.cli.options import PRICE, WHOLE, as_json, show
-from calc.cost import CLASSES, with_prices
+from calc.cost import PriceTier, with_prices
 from calc.formats import count_text, usd_text
 from calc.policies import LIFETIMES, POLICIES, AgentRun, run_ledger
 from calc.prices import price_card
@@ -17,12 +17,18 @@ COLUMN = 18
 
 @click.command("cost")
 @click.option("--model", required=True, help="Model to price as: its exact id in the price list.")
-@click.option("--provider", help="Provider's id; by default the model's maker.")
+@click.option("--provider", help="Provider's id; by default the model's maker, else the only one that lists it.")
 @click.option("--date", help="Day of the prices, YYYY-MM-DD; by default today (UTC).")
 @click.option("--calls", type=WHOLE, required=True, help="Calls of the run.")
 @click.option("--prefix", type=WHOLE, required=True, help="Fixed tokens at the start of every prompt.")
 @click.option("--growth", type=WHOLE, required=True, help="Tokens that a call adds to the next prompt.")
-@click.option("--output", type=WHOLE, default=0, show_default=True, help="Tokens that each call writes.")
+@click.option(
+    "--output",
+    type=WHOLE,
+    default=0,
+    show_default=True,
+    help="Tokens that each call outputs; where they are sent back, the growth holds them too.",
+)
 @click.option("--block", type=WHOLE, help="Calls between two compactions; without it nothing is compacted.")
 @click.option("--summary", type=WHOLE, default=0, show_default=True, help="Tokens of a summary.")
 @click.option("--instruction", type=WHOLE, default=0, show_default=True, help="Tokens that ask for the summary.")
@@ -74,6 +80,7 @@ def command(
         summary=summary,
         instruction=instruction,
     )
+    compacts = run.block < calls
     answer = {}
     headings = ("submitted tokens", "cache reads", "cache writes", "plain", "output", "USD")
     lines = ["policy   " + "".join(f"{heading:>{COLUMN}}" for heading in headings)]
@@ -111,13 +118,19 @@ def command(
         "caching_source": rule.source,
         "notes": list(card.notes),
     }
-    prices = card.usd_per_mtok
     lines += [
         f"Priced as {card.model} of {card.provider} on {card.date} ({card.source})",
-        "USD per million tokens: " + ", ".join(f"{name} {getattr(prices, name):g}" for name in CLASSES),
+        *(_tier_line(tier) for tier in card.tiers),
         f"Cached from {count_text(rule.minimum_tokens, 'tokens')} on, in steps of {count_text(rule.granularity_tokens)}"
         f" ({rule.source})" + ("" if rule.stated else "; not stated by the provider for this model"),
-        f"Each call writes {count_text(output, 'tokens')} (--output)",
+        f"Each call outputs {count_text(output, 'tokens')} (--output)",
+        *([] if compacts else ["Nothing is compacted: --block is not given, or as long as the run"]),
         *card.notes,
     ]
     show(answer, lines, as_json)
+
+
+def _tier_line(tier: PriceTier) -> str:
+    where = f", whole prompts above {tier.above_tokens:,} tokens" if tier.above_tokens >= 0 else ""
+    prices = ", ".join(f"{name} {price:g}" for name, price in tier.usd_per_mtok.as_dict().items())
+    return f"USD per million tokens{where}: {prices}"

@@ -7,6 +7,7 @@ import click
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, show
 from calc.formats import bytes_text, count_text
 from calc.kv_cache import context_warnings, head_layouts, sequence_bytes, sequence_memory
+from calc.numeric import POSITIVE_COUNT, require
 
 
 @click.command("memory")
@@ -15,6 +16,7 @@ from calc.kv_cache import context_warnings, head_layouts, sequence_bytes, sequen
 @click.option("--kv-dtype", default="bf16", show_default=True, help="Format of the cache: bf16, fp16, fp32, fp8, int8.")
 @click.option("--engine", default="ideal", show_default=True, help="Allocation rule; ideal rounds nothing.")
 @click.option("--tensor-parallel", type=WHOLE, default=1, show_default=True, help="Ranks that share the KV heads.")
+@click.option("--sequences", type=WHOLE, default=1, show_default=True, help="Conversations held at the same time.")
 @as_json
 def command(
     config: Path | None,
@@ -23,9 +25,11 @@ def command(
     kv_dtype: str,
     engine: str,
     tensor_parallel: int,
+    sequences: int,
     as_json: bool,
 ) -> None:
     """KV cache of one sequence, and the same model as MHA, GQA and MQA."""
+    require(sequences, POSITIVE_COUNT, "sequences")
     model = chosen_model(config, preset)
     memory = sequence_memory(model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel)
     layouts = {name: sequence_bytes(same, tokens, kv_dtype=kv_dtype) for name, same in head_layouts(model).items()}
@@ -33,6 +37,8 @@ def command(
     answer = {
         "bytes": memory.bytes,
         "bytes_per_rank": memory.bytes_per_rank,
+        "all_sequences_bytes": memory.bytes * sequences,
+        "all_sequences_bytes_per_rank": memory.bytes_per_rank * sequences,
         "floor_bytes": memory.floor_bytes,
         "slope_bytes_per_token": memory.slope_bytes_per_token,
         "layout": model.layout,
@@ -45,6 +51,14 @@ def command(
         f"{model.name}: {model.layout}, {model.layers} layers, {kv_dtype} cache, {engine} rule",
         f"KV cache at {count_text(tokens, 'tokens')}  {bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
         f"Per rank of {tensor_parallel}  {bytes_text(memory.bytes_per_rank)}",
+        *(
+            [
+                f"All {count_text(sequences, 'sequences')}  {bytes_text(memory.bytes * sequences)}, "
+                f"{bytes_text(memory.bytes_per_rank * sequences)} per rank"
+            ]
+            if sequences > 1
+            else []
+        ),
         f"Per token  {count_text(memory.slope_bytes_per_token, 'bytes')}",
         "On one rank, under other head layouts (another model: needs retraining, quality not modelled):",
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items()),
