@@ -223,10 +223,24 @@ def append_only_split(calls: Numeric, prefix: Numeric, growth: Numeric, minimum_
         COUNT, calls=calls, prefix=prefix, growth=growth, minimum_tokens=minimum_tokens
     )
     short_calls = _calls_below(calls, prefix, growth, minimum_tokens)
-    submitted = submitted_input_tokens(calls, prefix, growth)
-    plain = submitted_input_tokens(short_calls, prefix, growth)
-    read = larger(submitted_input_tokens(larger(calls - 1, 0), prefix, growth) - plain, 0)
-    return CacheSplit(read=read, written=submitted - plain - read, plain=plain)
+    return CacheSplit(
+        read=_read_of_run(calls, prefix, growth, short_calls),
+        written=_last_stored(calls, prefix, growth, short_calls),
+        plain=submitted_input_tokens(short_calls, prefix, growth),
+    )
+
+
+@formula(r"\sum_{t=u+1}^{T-1} P_t", calls=COUNT, prefix=COUNT, growth=COUNT, short_calls=COUNT)
+def _read_of_run(calls: Numeric, prefix: Numeric, growth: Numeric, short_calls: Numeric) -> Numeric:
+    """Prompts from the first that is stored to the last but one, each read by the call after it."""
+    stored = larger(calls - 1 - short_calls, 0)
+    return stored * prefix + growth * (stored * (2 * short_calls + stored - 1) // 2)
+
+
+@formula(r"P_T \text{ if } T > u", calls=COUNT, prefix=COUNT, growth=COUNT, short_calls=COUNT)
+def _last_stored(calls: Numeric, prefix: Numeric, growth: Numeric, short_calls: Numeric) -> Numeric:
+    """What stands in the cache after the run, written piece by piece: the last prompt, if it is stored at all."""
+    return (calls > short_calls) * (prefix + growth * larger(calls - 1, 0))
 
 
 @formula(

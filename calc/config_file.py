@@ -10,6 +10,7 @@ from calc.units import MB
 
 MAX_CONFIG_BYTES = MB
 """Largest text or file that is read, in bytes."""
+MAX_NAME = 100
 MAX_DIGITS = 24
 """Digits of the longest whole number that is read."""
 
@@ -60,6 +61,10 @@ def named_by_text(fields: Mapping) -> dict[str, Any]:
     for field in fields:
         if not isinstance(field, str):
             raise ValueError(f"config fields must be named by text, got {shown(field)}")
+        if not field.isprintable() or len(field) > MAX_NAME:
+            raise ValueError(
+                f"config fields must have printable names of at most {MAX_NAME} letters, got {shown(field)}"
+            )
     return dict(fields)
 
 
@@ -75,7 +80,7 @@ def shown(value: Any, *, quote: bool = True) -> str:
         return repr(float(value))
     if isinstance(value, str):
         text = value if len(value) <= 60 else value[:57] + "..."
-        return repr(text) if quote else text
+        return repr(text) if quote or not text.isprintable() else text
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}"
     return f"an object of {len(value)} fields" if isinstance(value, Mapping) else f"a {type(value).__name__}"

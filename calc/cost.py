@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from calc.numeric import COUNT, FRACTION, NON_NEGATIVE, Numeric, formula, require
+from calc.names import known
+from calc.numeric import COUNT, FRACTION, NON_NEGATIVE, RUN_TOKENS, Numeric, exact_sum, formula, require
 from calc.units import MTOK
 
 
 @formula(
     r"C_{in} = N\left[(1-h)\,p_u + h\,p_c\right]",
-    tokens=COUNT,
+    tokens=RUN_TOKENS,
     cached_fraction=FRACTION,
     usd_per_mtok=NON_NEGATIVE,
     cached_usd_per_mtok=NON_NEGATIVE,
@@ -149,7 +150,7 @@ class ByClass:
 
     def summed(self) -> "ByClass":
         """Sum over the calls of every class."""
-        return self._map(lambda value: np.asarray(value).sum().item())
+        return self._map(exact_sum)
 
     def __add__(self, other: "ByClass") -> "ByClass":
         return ByClass(**{name: getattr(self, name) + getattr(other, name) for name in CLASSES})
@@ -245,7 +246,7 @@ def usd_by_class(tokens: ByClass, card: PriceCard) -> ByClass:
     tokens, tier_of_call = _tiered(tokens, card)
     dollars = {}
     for name, count in tokens.as_dict().items():
-        prices = np.array([getattr(tier.usd_per_mtok, name) for tier in card.tiers])
+        prices = np.array([getattr(tier.usd_per_mtok, name) for tier in card.tiers], dtype=np.float64)
         dollars[name] = prices[tier_of_call] * count / MTOK
     return ByClass(**dollars)
 
@@ -286,7 +287,7 @@ def exact_usd(tokens: ByClass, card: PriceCard) -> ByClass:
     for number, tier in enumerate(card.tiers):
         in_tier = tier_of_call == number
         for name, count in tokens.as_dict().items():
-            summed = int(np.broadcast_to(count, in_tier.shape)[in_tier].sum())
+            summed = exact_sum(np.broadcast_to(count, in_tier.shape)[in_tier])
             dollars[name] += summed * Fraction(repr(getattr(tier.usd_per_mtok, name))) / MTOK
     return ByClass(**dollars)
 
@@ -353,6 +354,8 @@ def with_prices(card: PriceCard, **usd_per_mtok: float | None) -> PriceCard:
     ValueError
         If a price is negative or not a number.
     """
+    for name in usd_per_mtok:
+        known(name, CLASSES, "token class")
     typed = {
         name: require(price, NON_NEGATIVE, f"price of {name}")
         for name, price in usd_per_mtok.items()

@@ -1,9 +1,11 @@
 """Numbers as people read them: bytes, FLOP, dollars and tokens with their units, the same on pages and command line."""
 
-from calc.units import EFLOP, GFLOP, GIB, KIB, MFLOP, MIB, PFLOP, PIB, TFLOP, TIB
+from calc.units import BILLION, EFLOP, GFLOP, GIB, KIB, MFLOP, MIB, MILLION, PFLOP, PIB, TFLOP, TIB, TRILLION
 
 _BYTES = ((PIB, "PiB"), (TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
 _FLOP = ((EFLOP, "EFLOP"), (PFLOP, "PFLOP"), (TFLOP, "TFLOP"), (GFLOP, "GFLOP"), (MFLOP, "MFLOP"))
+
+_LARGE = ((TRILLION, "trillion"), (BILLION, "billion"), (MILLION, "million"))
 
 
 def count_text(count: float, unit: str = "") -> str:
@@ -26,6 +28,9 @@ def usd_text(dollars: float) -> str:
     """Dollars to the cent, finer where cents would hide the number: $8.43, $0.0036."""
     if dollars < 0:
         return f"-{usd_text(-dollars)}"
+    for size, name in _LARGE:
+        if dollars >= 10 * size:
+            return f"${dollars / size:,.4g} {name}" if dollars < 1000 * size else f"${dollars / size:,.0f} {name}"
     if dollars == 0 or dollars >= 0.9995:
         return f"${dollars:,.2f}"
     if dollars >= 0.1:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from calc.model_spec import LayerGroup, ModelSpec, with_kv_heads
 from calc.names import known
-from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, count_up_to, formula, require
+from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, count_up_to, formula, require, require_scalar
 
 BYTES_PER_NUMBER = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "int8": 1}
 """Cache formats whose numbers carry no scales, in bytes."""
@@ -16,6 +16,7 @@ ENGINES = ("ideal",)
 """Allocation rules: "ideal" is what any implementation must keep, without rounding."""
 
 RANKS = count_up_to(65_536, low=1)
+SLOPE = count_up_to(10**33)
 
 
 def bytes_per_number(kv_dtype: str) -> int:
@@ -148,7 +149,7 @@ def sequence_memory(
     A rank holds max(1, h_kv / ranks) heads. Source: vLLM and SGLang, rule 1 of their cache planning.
     """
     tokens = require(tokens, COUNT, "tokens")
-    ranks = require(tensor_parallel, RANKS, "tensor_parallel")
+    ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
     known(engine, ENGINES, "engine")
     size = bytes_per_number(kv_dtype)
     slope_per_rank = sum(_bytes_per_token(group, ranks, size) for group in model.layer_groups)
@@ -161,7 +162,7 @@ def sequence_memory(
     )
 
 
-@formula(r"\text{slope} \cdot n", slope=COUNT, tokens=COUNT)
+@formula(r"\text{slope} \cdot n", slope=SLOPE, tokens=COUNT)
 def _scaled(slope: Numeric, tokens: Numeric) -> Numeric:
     return slope * tokens
 
@@ -234,8 +235,8 @@ def heads_per_rank(kv_heads: int, tensor_parallel: int) -> int:
     >>> heads_per_rank(8, 4), heads_per_rank(8, 16)
     (2, 1)
     """
-    require(kv_heads, POSITIVE_COUNT, "kv_heads")
-    require(tensor_parallel, RANKS, "tensor_parallel")
+    require_scalar(kv_heads, POSITIVE_COUNT, "kv_heads")
+    require_scalar(tensor_parallel, RANKS, "tensor_parallel")
     if kv_heads % tensor_parallel and tensor_parallel % kv_heads:
         raise ValueError(
             f"tensor_parallel must divide the {kv_heads} KV heads or be a multiple of them, got {tensor_parallel}"

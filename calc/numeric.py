@@ -11,7 +11,7 @@ This module alone tells scalars from arrays. A formula is written once, in plain
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Integral, Real
@@ -53,6 +53,8 @@ class Range:
 
 COUNT = Range(low=0, high=MAX_COUNT, whole=True)
 POSITIVE_COUNT = Range(low=1, high=MAX_COUNT, whole=True)
+RUN_TOKENS = Range(low=0, high=10**33, whole=True)
+"""Tokens summed over the calls of a run."""
 NON_NEGATIVE = Range(low=0, high=MAX_REAL, whole=False)
 POSITIVE = Range(low=1e-12, high=MAX_REAL, whole=False)
 FRACTION = Range(low=0, high=1, whole=False)
@@ -182,6 +184,30 @@ def larger(first: Numeric, second: Numeric) -> Numeric:
     return max(first, second)
 
 
+def require_scalar(value: Any, allowed: Range, name: str) -> int | float:
+    """One number, as `require` takes it; a list or an array is refused."""
+    number = require(value, allowed, name)
+    if isinstance(number, np.ndarray):
+        raise ValueError(f"{name} must be {allowed}, one number, got {number.size} of them")
+    return number
+
+
+def require_list(values: Any, allowed: Range, name: str) -> np.ndarray:
+    """A list of numbers of one range as an array of one dimension; anything else is refused."""
+    numbers = require(list(values) if isinstance(values, Iterable) else values, allowed, name)
+    if not isinstance(numbers, np.ndarray) or numbers.ndim != 1:
+        raise ValueError(f"{name} must be a list of numbers, each {allowed}, got {_plain(values)}")
+    return numbers
+
+
+def exact_sum(counts: Any) -> int:
+    """The sum of whole numbers, of any size, as a Python int."""
+    counts = np.asarray(counts)
+    if counts.size and float(np.abs(counts.astype(np.float64)).sum()) >= _EXACT_IN_INT64:
+        return int(counts.astype(object).sum())
+    return int(counts.sum())
+
+
 def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Callable:
     """Make a plain-arithmetic function check its arguments and stay exact over scalars and arrays.
 
@@ -229,6 +255,11 @@ def _evaluated(function: Callable, arguments: Mapping[str, Any], numbers: Mappin
     arrays = {name: value for name, value in numbers.items() if isinstance(value, np.ndarray)}
     if not arrays:
         return function(**arguments)
+    try:
+        np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"arrays must have shapes that fit together, got {shapes}") from None
     in_float64 = function(**{**arguments, **{name: value.astype(np.float64) for name, value in arrays.items()}})
     if quotient or not all(map(_is_whole, numbers.values())):
         return in_float64

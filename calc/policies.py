@@ -1,5 +1,6 @@
 """The same agent run under four policies: plain, cached, compacted, and both, as a ledger of token classes per call."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +8,8 @@ import numpy as np
 from calc.caching import CachingRule, cache_split
 from calc.cost import ByClass, PriceCard, exact_usd, usd_by_class
 from calc.names import known
-from calc.numeric import COUNT, POSITIVE_COUNT, count_up_to, require, require_all
-from calc.prompts import MAX_LISTED_CALLS, first_refused_call, prompt_tokens_per_call
+from calc.numeric import COUNT, POSITIVE_COUNT, count_up_to, require_scalar
+from calc.prompts import MAX_LISTED_CALLS, first_refused_call, growth_per_call, prompt_tokens_per_call
 
 POLICIES = ("plain", "cached", "compacted", "both")
 """plain: every call pays for its whole prompt; cached: the shared prefix is read from the provider's cache; compacted:
@@ -37,10 +38,13 @@ class AgentRun:
     """Tokens that ask for the summary."""
 
     def __post_init__(self) -> None:
-        require(self.calls, count_up_to(MAX_LISTED_CALLS, low=1), "calls")
-        require(self.block, POSITIVE_COUNT, "block")
-        require_all(COUNT, prefix=self.prefix, output=self.output, summary=self.summary, instruction=self.instruction)
-        require(self.growth, COUNT, "growth")
+        ranges = dict.fromkeys(("prefix", "output", "summary", "instruction"), COUNT)
+        ranges |= {"calls": count_up_to(MAX_LISTED_CALLS, low=1), "block": POSITIVE_COUNT}
+        for name, allowed in ranges.items():
+            object.__setattr__(self, name, require_scalar(getattr(self, name), allowed, name))
+        growth = growth_per_call(self.calls, self.growth) if isinstance(self.growth, Iterable) else self.growth
+        whole = tuple(growth.tolist()) if isinstance(self.growth, Iterable) else require_scalar(growth, COUNT, "growth")
+        object.__setattr__(self, "growth", whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calc.numeric import COUNT, FRACTION, POSITIVE_COUNT, require
+from calc.numeric import COUNT, FRACTION, POSITIVE_COUNT, exact_sum, require, require_list
 
 FEW_LOADS = 0.1
 """Expected loads in a run below which the closed form loses digits and its series is used."""
@@ -56,7 +56,7 @@ def index_tokens_per_prompt(
     1540.0
     """
     entries, documents, probabilities = _index(entry_tokens, document_tokens, load_probabilities)
-    return float(entries.sum() + (probabilities * documents).sum())
+    return float(exact_sum(entries) + (probabilities * documents).sum())
 
 
 def index_tokens_over_run(
@@ -101,7 +101,7 @@ def index_tokens_over_run(
     calls = require(calls, COUNT, "calls")
     entries, documents, probabilities = _index(entry_tokens, document_tokens, load_probabilities)
     prompts_with_document = np.array([_expected_prompts(calls, float(rho)) for rho in probabilities])
-    return float(calls * entries.sum() + (documents * prompts_with_document).sum())
+    return float(calls * exact_sum(entries) + (documents * prompts_with_document).sum())
 
 
 def _expected_prompts(calls: int, probability: float) -> float:
@@ -119,9 +119,9 @@ def _expected_prompts(calls: int, probability: float) -> float:
 
 def _index(entry_tokens, document_tokens, load_probabilities) -> list[np.ndarray]:
     return _columns(
-        entry_tokens=require(list(entry_tokens), COUNT, "entry_tokens"),
-        document_tokens=require(list(document_tokens), COUNT, "document_tokens"),
-        load_probabilities=require(list(load_probabilities), FRACTION, "load_probabilities"),
+        entry_tokens=require_list(entry_tokens, COUNT, "entry_tokens"),
+        document_tokens=require_list(document_tokens, COUNT, "document_tokens"),
+        load_probabilities=require_list(load_probabilities, FRACTION, "load_probabilities"),
     )
 
 
@@ -161,9 +161,10 @@ def tool_schema_tokens(calls: int, schema_tokens: Sequence[int], first_calls: Se
     65000
     """
     calls = require(calls, COUNT, "calls")
-    first = [1] * len(schema_tokens) if first_calls is None else list(first_calls)
+    schema_tokens = require_list(schema_tokens, COUNT, "schema_tokens")
+    first = [1] * len(schema_tokens) if first_calls is None else first_calls
     schemas, first = _columns(
-        schema_tokens=require(list(schema_tokens), COUNT, "schema_tokens"),
-        first_calls=require(first, POSITIVE_COUNT, "first_calls"),
+        schema_tokens=schema_tokens,
+        first_calls=require_list(first, POSITIVE_COUNT, "first_calls"),
     )
     return sum(int(size) * max(calls - int(start) + 1, 0) for size, start in zip(schemas, first))

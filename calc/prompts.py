@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, count_up_to, require
+from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, count_up_to, exact_sum, require, require_list
 
 MAX_LISTED_CALLS = 1_000_000
 """Longest run whose calls are listed one by one; the closed forms of `calc.tokens` have no such limit."""
@@ -84,16 +84,20 @@ def growth_through_sizes(calls: int, sizes: Sequence[tuple[int, int]]) -> np.nda
     [2000, 14000, 58000, 112000]
     """
     calls = require(calls, LISTED_CALLS, "calls")
-    at, size = (require([pair[i] for pair in sizes], COUNT, "sizes") for i in (0, 1))
-    if len(sizes) < 2 or at[0] != 1 or (np.diff(at) <= 0).any() or (np.diff(size) < 0).any():
+    at, size = _pair_columns(sizes, "sizes")
+    if len(at) < 2 or at[0] != 1 or (np.diff(at) <= 0).any() or (np.diff(size) < 0).any():
         raise ValueError(
             "sizes must be two or more pairs (call, tokens) that start at call 1 and rise, "
             f"got {list(zip(at.tolist(), size.tolist()))}"
         )
     numbers = np.arange(1, calls + 1)
     piece = np.clip(np.searchsorted(at, numbers, side="right") - 1, 0, len(at) - 2)
+    # Python integers where the product of a step and a rise could pass int64.
+    exact = object if float(calls) * float(size[-1]) >= 2**62 else np.int64
+    numbers, at, size = (column.astype(exact) for column in (numbers, at, size))
     prompt = size[piece] + (numbers - at[piece]) * np.diff(size)[piece] // np.diff(at)[piece]
-    return np.diff(prompt)
+    _require_listable(int(prompt.max(initial=0)))
+    return np.diff(prompt).astype(np.int64)
 
 
 def growth_in_steps(calls: int, steps: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -123,13 +127,22 @@ def growth_in_steps(calls: int, steps: Sequence[tuple[int, int]]) -> np.ndarray:
     array([ 300,  300,  300, 2000, 2000])
     """
     calls = require(calls, LISTED_CALLS, "calls")
-    first, growth = (require([pair[i] for pair in steps], COUNT, "steps") for i in (0, 1))
-    if not len(steps) or first[0] != 1 or (np.diff(first) <= 0).any():
+    first, growth = _pair_columns(steps, "steps")
+    if not len(first) or first[0] != 1 or (np.diff(first) <= 0).any():
         raise ValueError(
-            f"steps must be pairs (call, growth) that start at call 1 and rise, got {list(map(tuple, steps))}"
+            f"steps must be pairs (call, growth) that start at call 1 and rise, got {list(map(tuple, steps))[:6]}"
         )
     numbers = np.arange(1, max(calls, 1))
     return growth[np.searchsorted(first, numbers, side="right") - 1]
+
+
+def _pair_columns(pairs: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The two columns of a list of pairs."""
+    try:
+        firsts, seconds = [first for first, _ in pairs], [second for _, second in pairs]
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a list of pairs of numbers, got {str(pairs)[:60]}") from None
+    return require_list(firsts, COUNT, name), require_list(seconds, COUNT, name)
 
 
 def prompt_tokens_per_call(
@@ -184,7 +197,7 @@ def prompt_tokens_per_call(
     prefix = require(prefix, COUNT, "prefix")
     summary = require(summary, COUNT, "summary")
     block = max(calls, 1) if block is None else require(block, POSITIVE_COUNT, "block")
-    _require_listable(prefix + summary * (calls if accumulate else 1) + int(steps.astype(object).sum()))
+    _require_listable(prefix + summary * (calls if accumulate else 1) + exact_sum(steps))
     history = np.concatenate(([0], np.cumsum(steps)))[:calls]
     number = np.arange(calls)
     past_blocks = number // block

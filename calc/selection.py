@@ -135,7 +135,7 @@ def greedy_by_value_per_token(candidates: Iterable[Item | tuple[int, float]], bu
 def _prepared(candidates, budget) -> tuple[list[Item], list[int], int]:
     """The items, the positions of the pinned ones, and the budget that these leave."""
     budget = require(budget, COUNT, "budget")
-    items = [item if isinstance(item, Item) else Item(size=item[0], value=item[1]) for item in candidates]
+    items = [item if isinstance(item, Item) else _item_of_pair(item) for item in candidates]
     if sum(item.value for item in items) > MAX_COUNT:
         raise ValueError(f"value of all items must add up to at most {MAX_COUNT:,}, got more")
     pinned = [i for i, item in enumerate(items) if item.pinned]
@@ -143,6 +143,14 @@ def _prepared(candidates, budget) -> tuple[list[Item], list[int], int]:
     if needed > budget:
         raise ValueError(f"budget must be at least the {needed:,} tokens of the pinned items, got {budget:,}")
     return items, pinned, budget - needed
+
+
+def _item_of_pair(pair) -> Item:
+    try:
+        size, value = pair
+    except (TypeError, ValueError):
+        raise ValueError(f"a candidate must be an Item or a pair (size, value), got {str(pair)[:60]}") from None
+    return Item(size=size, value=value)
 
 
 def _selection(items: Sequence[Item], pinned: Sequence[int], chosen: Sequence[int]) -> Selection:

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 
 from calc.model_spec import LayerGroup, ModelSpec, WeightShape
-from calc.numeric import COUNT, Numeric, count_up_to, formula
+from calc.numeric import COUNT, RUN_TOKENS, Numeric, count_up_to, formula
 
 PLAIN_MLP_MATRICES = 2
 GATED_MLP_MATRICES = 3
 FEW = count_up_to(64)
 PARAMETERS = count_up_to(10**33)
-RUN_TOKENS = count_up_to(10**33)
-"""Tokens summed over the calls of a run."""
 
 
 @formula(

@@ -101,3 +101,8 @@ def test_rules_come_from_the_model_then_the_provider_then_the_textbook():
 def test_a_prompt_cannot_share_more_than_it_holds():
     with pytest.raises(ValueError, match="shared_tokens must not exceed prompt_tokens"):
         cache_split([10], [11], TEXTBOOK_RULE)
+
+
+def test_what_a_run_writes_is_its_last_prompt_even_where_its_sum_is_too_large_for_int64():
+    split = append_only_split(np.array([10**15, 10**12]), np.array([10**15, 0]), np.array([0, 1]))
+    assert split.written.tolist() == [10**15, 10**12 - 1]

@@ -107,9 +107,13 @@ def test_tokens_without_a_block_compacts_nothing(answer):
 
 
 def test_numbers_may_be_typed_with_separators(answer):
-    assert (
-        answer("tokens", "--calls", "1_00", "--prefix", "2,000", "--growth", " 300 ")["submitted_tokens"] == 1_685_000
-    )
+    assert answer("tokens", "--calls", "100", "--prefix", "2,000", "--growth", " 300 ")["submitted_tokens"] == 1_685_000
+    assert answer("tokens", "--calls", "1_000", "--prefix", "1,000,000", "--growth", "0")["submitted_tokens"] == 10**9
+
+
+@pytest.mark.parametrize("typed", ["1,5", "1,,000", "12,34", "_1", "1_", "1_00", "1.000,5", "1 000", "\u0663"])
+def test_a_separator_out_of_place_is_refused(refusal, typed):
+    assert repr(typed) in refusal("tokens", "--calls", typed, "--prefix", "1", "--growth", "1")
 
 
 def test_memory_gives_the_published_bytes(answer, config):

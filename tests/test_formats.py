@@ -96,7 +96,21 @@ def test_bytes_are_in_the_largest_unit_that_leaves_at_least_one(count):
     assert BYTES[unit] <= count < 1024 * BYTES[unit]
 
 
-@given(st.floats(1e-12, 1e12))
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [
+        (9_999_999, "$9,999,999.00"),
+        (12_345_678, "$12.35 million"),
+        (4.0022e12, "$4,002 billion"),
+        (4.0022e13, "$40.02 trillion"),
+        (-5, "-$5.00"),
+    ],
+)
+def test_large_sums_are_shown_in_words(dollars, text):
+    assert usd_text(dollars) == text
+
+
+@given(st.floats(1e-12, 9e6))
 def test_the_dollars_shown_are_right_to_half_a_cent_or_half_a_percent(dollars):
     shown = float(usd_text(dollars).removeprefix("$").replace(",", ""))
     assert shown == pytest.approx(dollars, rel=0.0051, abs=0)

@@ -147,3 +147,33 @@ def test_growth_per_call_may_be_a_list():
 def test_unknown_policies_are_refused_with_near_names():
     with pytest.raises(LookupError, match="unknown policy 'cache'; did you mean cached?"):
         run_ledger(AgentRun(calls=1, prefix=1, growth=1), "cache", TEXTBOOK_RULE)
+
+
+def test_sums_over_a_run_pass_int64_without_wrapping():
+    # 1,000,000 prompts of 10^13 tokens: 10^19, more than int64 holds.
+    ledger = run_ledger(AgentRun(calls=10**6, prefix=10**13, growth=0), "plain", TEXTBOOK_RULE)
+    assert ledger.tokens.prompt == 10**19
+    assert ledger.usd(CARD).total == 5 * 10**13
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"growth": [3, 3, 3]}, "growth must be one number or a list of calls - 1 = 4 numbers, got 3"),
+        ({"calls": [5]}, "calls must be .* one number, got 1 of them"),
+        ({"prefix": [10, 20]}, "prefix must be .* one number, got 2 of them"),
+        ({"output": "3"}, "output must be a whole number"),
+        ({"block": 0}, "block must be a whole number from 1"),
+        ({"growth": -1}, "growth must be a whole number"),
+    ],
+)
+def test_a_run_that_is_not_one_is_refused(changes, message):
+    given_run = {"calls": 5, "prefix": 1, "growth": 1} | changes
+    with pytest.raises(ValueError, match=message):
+        AgentRun(**given_run)
+
+
+def test_a_run_takes_whole_floats_arrays_and_ranges_as_what_they_are():
+    run = AgentRun(calls=5.0, prefix=1, growth=range(4), block=2.0, summary=1)
+    assert (run.calls, run.block, run.growth) == (5, 2, (0, 1, 2, 3))
+    assert run_ledger(run, "both", TEXTBOOK_RULE).refused_call is None

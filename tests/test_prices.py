@@ -343,13 +343,20 @@ def test_a_card_says_where_and_when_it_is_from():
 
 
 def test_a_card_says_which_classes_have_no_price_of_their_own():
-    assert price_card("claude-opus-4-6", date=DAY).notes == ()
+    assert not any("no price" in note for note in price_card("claude-opus-4-6", date=DAY).notes)
     assert any("1-hour cache writes" in note for note in price_card("gpt-5.6-sol", date=DAY).notes)
     assert any("no price for cache writes" in note for note in price_card("gpt-5.4", date=DAY).notes)
     without_cache = price_card("claude-2", provider="anthropic", date=DAY)
     assert any("no price for cache reads" in note for note in without_cache.notes)
     assert not without_cache.caches
     assert without_cache.usd_per_mtok.cache_read == without_cache.usd_per_mtok.uncached
+
+
+def test_a_card_says_since_when_the_price_list_holds_it_or_that_it_does_not_say():
+    # Opus 4.6 has been flat since 2026-03-13 (Anthropic's pricing page); its list holds nothing on the time before.
+    assert "from 2026-03-13 on" in price_card("claude-opus-4-6", date="2026-04-01").notes[0]
+    assert "does not say since when" in price_card("claude-opus-4-6", date="2020-01-01").notes[0]
+    assert "does not say since when" in price_card("gpt-5.4", date=DAY).notes[0]
 
 
 def test_every_listed_card_can_be_made_today_and_caches():

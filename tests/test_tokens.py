@@ -130,3 +130,13 @@ def test_a_list_of_growths_of_the_wrong_length_is_refused():
 def test_a_run_too_long_to_list_is_refused():
     with pytest.raises(ValueError, match="calls must be a whole number from 0 to 1,000,000, got 1,000,001"):
         prompts_of.prompt_tokens_per_call(1_000_001, 0, 1)
+
+
+def test_a_steep_curve_does_not_wrap_and_meets_its_sizes():
+    # The product of a step and a rise, 2 * 10^20, is beyond int64.
+    sizes = [(1, 0), (200_000, 10**15)]
+    curve = prompts_of.growth_through_sizes(200_000, sizes)
+    prompts = prompts_of.prompt_tokens_per_call(200_000, 0, curve)
+    assert prompts[-1] == 10**15
+    assert prompts[100_000] == 100_000 * 10**15 // 199_999
+    assert (curve >= 0).all()

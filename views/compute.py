@@ -22,6 +22,8 @@ from views.inputs import Scenario
 
 PART_STYLES = {name.capitalize(): style for name, style in charts.PART_STYLES.items()}
 SHORT_PROMPT = 1000
+MAX_CHARTED = 10**11
+"""Longest context of a chart."""
 LADDER = (1_000, 4_000, 10_000, 32_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
@@ -80,7 +82,7 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
             f"{flops_text(total)} in {name}: {100 * total / whole:.1f} % of computing all of them."
         )
     else:
-        times = f": {total / short:,.3g} times a prompt of {count_text(SHORT_PROMPT, 'tokens')}"
+        times = f": {_times(total / short)} times a prompt of {count_text(SHORT_PROMPT, 'tokens')}"
         text.answer(
             f"Prefilling {count_text(scenario.tokens)} tokens of {name} takes {flops_text(total)}"
             + (times if scenario.tokens > SHORT_PROMPT else "")
@@ -88,16 +90,20 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
         )
     one = decode_flops(model, scenario.cached + scenario.tokens).total
     st.caption(
-        f"Decoding one token after it takes {flops_text(one)}. From an empty cache, attention overtakes the matrix products at a prompt of {count_text(crossover, 'tokens')}; "
+        f"Decoding one token after it takes {flops_text(one)}. From an empty cache, attention overtakes the matrix "
+        f"products at a prompt of {count_text(crossover, 'tokens')}; "
         "from there on the cost grows more with the square of the prompt than with its length."
     )
-    for warning in context_warnings(model, scenario.cached + scenario.tokens + scenario.decoded):
+    for warning in (*model.warnings, *context_warnings(model, scenario.cached + scenario.tokens + scenario.decoded)):
         st.warning(text.text_only(warning))
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
 def _curves(scenario: Scenario, crossover: int):
-    top = max(10 * crossover, 2 * scenario.tokens)
-    contexts = np.unique(np.geomspace(100, top, 120).round().astype(np.int64))
+    contexts = _contexts(max(10 * crossover, 2 * scenario.tokens))
     return charts.lines(
         _parts(contexts, prefill_flops(scenario.model, contexts, cached=scenario.cached)),
         PART_STYLES,
@@ -107,6 +113,11 @@ def _curves(scenario: Scenario, crossover: int):
         logarithmic=True,
         marks={"your prompt": scenario.tokens} | ({} if scenario.cached else {"attention overtakes": crossover}),
     )
+
+
+def _contexts(top: int) -> np.ndarray:
+    """Context lengths of a logarithmic axis."""
+    return np.unique(np.geomspace(100, min(top, MAX_CHARTED), 120).round().astype(np.int64))
 
 
 def _parts(contexts: np.ndarray, flops: Flops) -> dict:
@@ -139,7 +150,9 @@ def _ladder(scenario: Scenario) -> pd.DataFrame:
 
 
 def _decode(scenario: Scenario) -> None:
-    contexts = np.unique(np.geomspace(100, max(10 * LADDER[-1], 2 * scenario.tokens), 120).round().astype(np.int64))
+    contexts = np.unique(
+        np.geomspace(100, min(max(10 * LADDER[-1], 2 * scenario.tokens), MAX_CHARTED), 120).round().astype(np.int64)
+    )
     text.chart(
         charts.lines(
             _parts(contexts, decode_flops(scenario.model, contexts)),
@@ -204,8 +217,8 @@ def _intensity(scenario: Scenario) -> None:
     )
     st.caption(
         "An accelerator that can do more FLOP in the time of one byte of memory traffic waits for memory. Today's do "
-        "hundreds: decode attention is bound by memory under every layout here. Sharing KV heads saves bytes, not FLOP: every "
-        "layout computes the same."
+        "hundreds: decode attention is bound by memory under every layout here. Sharing KV heads saves bytes, not "
+        "FLOP: every layout computes the same."
     )
 
 

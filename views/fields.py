@@ -1,8 +1,9 @@
 """Kinds of input: how each is read from a link, written to it, and drawn as a widget."""
 
 import datetime
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import streamlit as st
@@ -29,8 +30,7 @@ class Whole:
         """The value of a link's text, or a ValueError that names field, range and value."""
         if not text and self.default is None:
             return None
-        digits = text.strip().lstrip("+-")
-        return self.checked(int(text) if digits.isdecimal() and len(digits) < 30 else text)
+        return self.checked(int(text) if re.fullmatch(r"[+-]?\d{1,30}", text, re.ASCII) else text)
 
     def checked(self, value: Any) -> int | None:
         """The value, or a ValueError that names field, range and value."""
@@ -90,7 +90,7 @@ class Price:
             max_value=float(self.allowed.high),
             value=st.session_state.get(self.key, self.default),
             step=0.05,
-            format="%.4g",
+            format="%.8g",
             key=self.key,
             help=self.help,
             placeholder="as listed",
@@ -108,9 +108,13 @@ class Choice:
     default: str
     options: Callable[[], Sequence[str]]
     shown: Callable[[str], str] = str
+    not_in_links: Mapping[str, str] = field(default_factory=dict)
+    """Values that a link may name without holding what they stand for, and what to say of each."""
 
     def parsed(self, text: str) -> str:
-        """The value of a link's text, or a LookupError with near names."""
+        """The value of a link's text, or an error that says what it may be."""
+        if text in self.not_in_links and text not in self.options():
+            raise ValueError(f"{self.key}: {self.not_in_links[text]}")
         return self.checked(text)
 
     def checked(self, value: Any) -> str:
@@ -144,6 +148,8 @@ class Day:
     def parsed(self, text: str) -> datetime.date:
         """The value of a link's text, or a ValueError that names field, range and value."""
         try:
+            if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+                raise ValueError
             return self.checked(datetime.date.fromisoformat(text))
         except ValueError:
             raise ValueError(f"{self.key} must be a day from {self.first} to {self.last}, got {text[:40]!r}") from None

@@ -27,6 +27,7 @@ NARROWEST = 165
 """Pixels below which inputs side by side wrap: two fit a phone."""
 
 _UPLOADED_CONFIG = "_uploaded_config"
+_UNREAD = "_unread_fields"
 _CONFIG_PROBLEM = "_config_problem"
 
 _SIZE = count_up_to(MAX_TOKENS)
@@ -155,6 +156,10 @@ MODEL = Choice(
     default="llama-3.1-8b",
     options=_model_options,
     shown=_model_shown,
+    not_in_links={
+        PASTED: "the link names a pasted config but holds none that can be used",
+        UPLOADED: "an uploaded config does not go into a link; paste it instead to share it",
+    },
 )
 SERVED_AS = replace(
     MODEL,
@@ -262,7 +267,8 @@ def _model(name: str) -> ModelSpec:
     if name not in (PASTED, UPLOADED):
         return model_preset(name)
     model = read_config(st.session_state["config" if name == PASTED else _UPLOADED_CONFIG])
-    return replace(model, name=f"your {model.model_type} config ({model.layers} layers)")
+    unread = st.session_state.get(_UNREAD, {}).get(name, ())
+    return replace(model, name=f"your {model.model_type} config ({model.layers} layers)", unread_fields=unread)
 
 
 def open_link() -> None:
@@ -303,12 +309,14 @@ def render_config_problem() -> None:
 
 def _take_pasted() -> None:
     text = st.session_state["pasted_text"]
+    st.session_state[_CONFIG_PROBLEM] = None
     if text.strip():
         _take(text, "config", PASTED)
 
 
 def _take_uploaded() -> None:
     upload = st.session_state["uploaded_file"]
+    st.session_state[_CONFIG_PROBLEM] = None
     if upload is None:
         return
     if upload.size > MAX_CONFIG_BYTES:
@@ -332,5 +340,6 @@ def _take(text: str, key: str, name: str) -> None:
         st.session_state[_CONFIG_PROBLEM] = str(problem)
         return
     st.session_state[key] = json.dumps(config_as_read(model), separators=(",", ":"))
+    st.session_state[_UNREAD] = {**st.session_state.get(_UNREAD, {}), name: model.unread_fields}
     st.session_state["model"] = name
     st.session_state[_CONFIG_PROBLEM] = None

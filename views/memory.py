@@ -156,7 +156,8 @@ def _formula(scenario: Scenario) -> None:
         replicated = f" ({group.kv_heads} stored on {scenario.ranks} ranks)" if heads != group.kv_heads else ""
         st.markdown(
             text.text_only(
-                f"{scenario.sequences:,} sequences x {group.layers} layers x {scenario.tokens:,} tokens x {heads} KV heads{replicated} x "
+                f"{scenario.sequences:,} sequences x {group.layers} layers x {scenario.tokens:,} tokens x {heads} "
+                f"KV heads{replicated} x "
                 f"({group.key_width} + {group.value_width}) numbers x {size} bytes = {total:,} bytes = {bytes_text(total)}"
             )
         )

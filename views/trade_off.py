@@ -92,7 +92,10 @@ def _comparison(scenario: Scenario, ledgers: dict[str, Ledger], dollars: dict[st
 
 
 def _less(dollars: float, than: float) -> str:
-    return f"{100 * (1 - dollars / than):.0f} % less" if than else "no less"
+    if not than:
+        return "no less"
+    percent = 100 * (1 - dollars / than)
+    return f"{percent:.0f} % less" if percent < 99.5 else "more than 99 % less"
 
 
 def _first_view(card: PriceCard, ledgers: dict[str, Ledger], dollars: dict[str, float]) -> None:

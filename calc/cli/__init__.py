@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
         _stop(problem.format_message())
     except (ValueError, UnknownName) as problem:
         _stop(str(problem))
+    except OSError as problem:  # the answer could not be written, to a full disk for instance
+        _stop(f"the answer could not be written: {problem.strerror or problem}")
 
 
 def _stop(message: str) -> None:

@@ -11,7 +11,7 @@ from calc.formats import count_text, usd_text
 from calc.policies import LIFETIMES, POLICIES, AgentRun, run_ledger
 from calc.prices import price_card
 
-COLUMN = 18
+COLUMN = 17
 """Characters of a column."""
 
 
@@ -27,7 +27,7 @@ COLUMN = 18
     type=WHOLE,
     default=0,
     show_default=True,
-    help="Tokens that each call outputs; where they are sent back, the growth holds them too.",
+    help="Tokens of each answer.",
 )
 @click.option("--block", type=WHOLE, help="Calls between two compactions; without it nothing is compacted.")
 @click.option("--summary", type=WHOLE, default=0, show_default=True, help="Tokens of a summary.")
@@ -83,7 +83,7 @@ def command(
     compacts = run.block < calls
     answer = {}
     headings = ("submitted tokens", "cache reads", "cache writes", "plain", "output", "USD")
-    lines = ["policy   " + "".join(f"{heading:>{COLUMN}}" for heading in headings)]
+    lines = ["policy   " + "".join(f" {heading:>{COLUMN}}" for heading in headings)]
     for policy in POLICIES:
         ledger = run_ledger(run, policy, rule, lifetime=lifetime, context_window=card.context_window)
         tokens, dollars = ledger.tokens, ledger.usd(card)
@@ -99,7 +99,7 @@ def command(
             f"{count:,}" for count in (tokens.prompt, tokens.cache_read, written, tokens.uncached, tokens.output)
         ]
         lines.append(
-            f"{policy:9}" + "".join(f"{column:>{COLUMN}}" for column in (*columns, usd_text(float(dollars.total))))
+            f"{policy:9}" + "".join(f" {column:>{COLUMN}}" for column in (*columns, usd_text(float(dollars.total))))
         )
         if ledger.refused_call is not None:
             lines.append(

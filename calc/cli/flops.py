@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from calc.cli.options import WHOLE, as_json, chosen_model, model_options, show
+from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
 from calc.flops import (
     attention_overtakes_at,
     counter_prefill_flops,
@@ -13,6 +13,7 @@ from calc.flops import (
     prefill_flops,
 )
 from calc.formats import bytes_text, count_text, flops_text
+from calc.kv_cache import context_warnings
 from calc.numeric import count_up_to, require
 
 MAX_CONTEXT = 10**12
@@ -30,6 +31,7 @@ def command(config: Path | None, preset: str | None, tokens: int, cached: int, a
     require(cached, count_up_to(MAX_CONTEXT), "cached")
     prefill = prefill_flops(model, tokens, cached=cached)
     decode = decode_flops(model, cached + tokens)
+    warnings = [*model.warnings, *context_warnings(model, cached + tokens)]
     answer = {
         "prefill_flops": prefill.total,
         "decode_flops_per_token": decode.total,
@@ -40,6 +42,8 @@ def command(config: Path | None, preset: str | None, tokens: int, cached: int, a
         "decode_cache_read_bytes": decode_cache_read_bytes(model, cached + tokens),
         "attention_overtakes_at_tokens": attention_overtakes_at(model),
         "model": model.name,
+        "warnings": warnings,
+        "unread_fields": list(model.unread_fields),
     }
     on_top = f" on top of {count_text(cached)} cached" if cached else ""
     lines = [
@@ -51,5 +55,6 @@ def command(config: Path | None, preset: str | None, tokens: int, cached: int, a
         "logits of all tokens too",
         f"From an empty cache, attention overtakes the matrix products at "
         f"{count_text(answer['attention_overtakes_at_tokens'], 'tokens')}",
+        *model_remarks(model, warnings),
     ]
     show(answer, lines, as_json)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from calc.cli.options import WHOLE, as_json, chosen_model, model_options, show
+from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
 from calc.formats import bytes_text, count_text
 from calc.kv_cache import context_warnings, head_layouts, sequence_bytes, sequence_memory
 from calc.numeric import POSITIVE_COUNT, require
@@ -62,8 +62,6 @@ def command(
         f"Per token  {count_text(memory.slope_bytes_per_token, 'bytes')}",
         "On one rank, under other head layouts (another model: needs retraining, quality not modelled):",
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items()),
-        *(f"warning: {warning}" for warning in warnings),
+        *model_remarks(model, warnings),
     ]
-    if model.unread_fields:
-        lines.append(f"Config fields not read: {', '.join(model.unread_fields)}")
     show(answer, lines, as_json)

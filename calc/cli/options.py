@@ -1,6 +1,7 @@
 """What the commands share: how a number is typed, how a model is named, and how an answer is printed."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from calc.model_spec import ModelSpec
 from calc.numeric import NON_NEGATIVE, require
 from calc.presets import model_ids, model_preset
 
+WHOLE_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+|\d{1,3}(_\d{3})+)", re.ASCII)
+"""As people type it: 128000, 128,000 or 128_000, with the separators in their places."""
+MAX_DIGITS = 60
+
 
 class Whole(click.ParamType):
     """A whole number as people type it: 128000, 128_000 or 128,000; ranges are checked by the formulas."""
@@ -22,10 +27,10 @@ class Whole(click.ParamType):
         """The number, or one message that names the option and the value."""
         if isinstance(value, int):
             return value
-        try:
-            return int(value.strip().replace(",", "").replace("_", ""))
-        except ValueError:
-            self.fail(f"must be a whole number, got {value[:60]!r}", param, ctx)
+        value = value.strip()
+        if not WHOLE_NUMBER.fullmatch(value) or len(value) > MAX_DIGITS:
+            self.fail(f"must be a whole number of at most {MAX_DIGITS} digits, got {value[:60]!r}", param, ctx)
+        return int(value.replace(",", "").replace("_", ""))
 
 
 class Price(click.ParamType):
@@ -83,6 +88,12 @@ def chosen_model(config: Path | None, preset: str | None) -> ModelSpec:
     if (config is None) == (preset is None):
         raise ValueError("give one of --config FILE and --model NAME")
     return read_config(config) if config is not None else model_preset(preset)
+
+
+def model_remarks(model: ModelSpec, warnings: Sequence[str]) -> list[str]:
+    """Lines to know before relying on a model's numbers: warnings, and fields of its config that no rule reads."""
+    unread = [f"Config fields not read: {', '.join(model.unread_fields)}"] if model.unread_fields else []
+    return [*(f"warning: {warning}" for warning in warnings), *unread]
 
 
 def show(answer: Mapping[str, Any], lines: Sequence[str], as_json: bool) -> None:

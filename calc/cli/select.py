@@ -2,7 +2,7 @@
 
 import click
 
-from calc.cli.options import WHOLE, as_json, show
+from calc.cli.options import MAX_DIGITS, WHOLE, WHOLE_NUMBER, as_json, show
 from calc.formats import count_text
 from calc.selection import Item, greedy_by_value, greedy_by_value_per_token, select_items
 
@@ -41,7 +41,7 @@ def _item(text: str) -> Item:
     """An item as typed; its ranges are checked by the item itself."""
     size, _, value = text.partition(":")
     try:
-        numbers = int(size), _int_or_float(value)
+        numbers = _whole(size), _int_or_float(value)
     except ValueError:
         raise ValueError(f"--item must be SIZE:VALUE, a whole number and a number, got {text[:60]!r}") from None
     return Item(size=numbers[0], value=numbers[1])
@@ -50,14 +50,20 @@ def _item(text: str) -> Item:
 def _pinned(text: str) -> Item:
     """A pinned item as typed."""
     try:
-        size = int(text)
+        size = _whole(text)
     except ValueError:
         raise ValueError(f"--pin must be SIZE, a whole number, got {text[:60]!r}") from None
     return Item(size=size, value=0, pinned=True)
 
 
+def _whole(text: str) -> int:
+    if not WHOLE_NUMBER.fullmatch(text) or len(text) > MAX_DIGITS:
+        raise ValueError
+    return int(text.replace(",", "").replace("_", ""))
+
+
 def _int_or_float(text: str) -> float:
     try:
-        return int(text)
+        return _whole(text)
     except ValueError:
         return float(text)

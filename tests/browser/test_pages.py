@@ -42,8 +42,12 @@ def test_an_input_changes_the_answer_and_the_link_reproduces_it(page, server):
 def test_every_page_opens_from_the_navigation_and_keeps_the_inputs(page, server):
     # Inputs that two pages share are drawn anew on the second: their values must not fall back to the minimum.
     opened(page, f"{server}/{LINK}&calls=70&block=7&tokens=4321")
-    shared = {"": ("Growth per call (tokens)", "300"), "memory": ("Context (tokens)", "4321"), "compute": ("Context (tokens)", "4321"),
-              "formulas": ("Compact every (calls)", "7")}  # fmt: skip
+    shared = {
+        "": ("Compact every (calls)", "7"),
+        "memory": ("Context (tokens)", "4321"),
+        "compute": ("Prompt (tokens)", "4321"),
+        "formulas": ("Compact every (calls)", "7"),
+    }
     for name, title in (
         ("Formulas", "formulas"), ("Memory", "memory"), ("Compute", "compute"), ("Trade-off", ""), ("Compute", "compute"),
     ):  # fmt: skip
