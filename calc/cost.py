@@ -195,6 +195,8 @@ class PriceCard:
     context_window: int | None
     """Largest prompt [tokens], None where the price list does not say."""
     source: str
+    url: str = ""
+    """Where the provider states these prices, empty if not known."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

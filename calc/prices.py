@@ -123,7 +123,8 @@ def price_card(model: str, *, provider: str | None = None, date: datetime.date |
         tiers=tiers,
         caches=prices.cache_read_mtok is not None,
         context_window=entry.context_window,
-        source=f"{price_library()}, prices of {day.isoformat()}" + (f", from {urls[0]}" if urls else ""),
+        source=f"{price_library()}, prices of {day.isoformat()}",
+        url=urls[0] if urls else "",
         notes=tuple(_notes(entry, prices, hour)),
     )
 

@@ -190,7 +190,7 @@ def _laid_out(figure: go.Figure, title: str) -> go.Figure:
     figure.update_layout(
         title={"text": title, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top"},
         height=400,
-        margin={"l": 10, "r": 10, "t": 80, "b": 10},
+        margin={"l": 10, "r": 10, "t": 70, "b": 10},
         legend={"orientation": "h", "yanchor": "top", "y": -0.22, "x": 0},
         hovermode="closest",
         uirevision="kept",

@@ -152,7 +152,7 @@ def _card_section(card: PriceCard, rule: CachingRule) -> None:
     stated = "" if rule.stated else " These numbers are not stated by the provider for this model."
     text.bullet_list(
         [
-            f"Source: {text.text_only(card.source)}.",
+            f"Source: {text.text_only(card.source)}." + (f" The provider's page: <{card.url}>." if card.url else ""),
             f"Context window: {window}.",
             f"Caching: a shared prefix counts from {count_text(rule.minimum_tokens, 'tokens')} on, in steps of "
             f"{count_text(rule.granularity_tokens, 'tokens')}. Source: {text.text_only(rule.source)}.{stated}",
@@ -192,7 +192,8 @@ def _formulas(scenario: Scenario, card: PriceCard, rule: CachingRule, ledgers: d
     text.equation(
         cached_input_cost,
         f"h = {h:.6f} follows from the run. This form of two classes gives {usd_text(two_classes)} for the input; the bill "
-        f"gives {usd_text(bill)}, since writing to the cache has a price of its own:",
+        f"gives {usd_text(bill)}, since writing to the cache has a price of its own"
+        f"{' and larger prompts have higher ones' if len(card.tiers) > 1 else ''}:",
     )
     st.latex(LEDGER_EQUATION)
     for policy, ledger in ledgers.items():

@@ -111,6 +111,7 @@ def command(
         "provider": card.provider,
         "date": card.date,
         "source": card.source,
+        "url": card.url,
         "usd_per_mtok": [{"above_tokens": t.above_tokens, **t.usd_per_mtok.as_dict()} for t in card.tiers],
         "minimum_tokens": rule.minimum_tokens,
         "granularity_tokens": rule.granularity_tokens,
@@ -119,7 +120,7 @@ def command(
         "notes": list(card.notes),
     }
     lines += [
-        f"Priced as {card.model} of {card.provider} on {card.date} ({card.source})",
+        f"Priced as {card.model} of {card.provider} ({card.source}){f', see {card.url}' if card.url else ''}",
         *(_tier_line(tier) for tier in card.tiers),
         f"Cached from {count_text(rule.minimum_tokens, 'tokens')} on, in steps of {count_text(rule.granularity_tokens)}"
         f" ({rule.source})" + ("" if rule.stated else "; not stated by the provider for this model"),
