@@ -182,6 +182,13 @@ def larger(first: Numeric, second: Numeric) -> Numeric:
     return max(first, second)
 
 
+def smaller(first: Numeric, second: Numeric) -> Numeric:
+    """The smaller of two values, elementwise; exact Python integers stay what they are."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.minimum(first, second)
+    return min(first, second)
+
+
 def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Callable:
     """Make a plain-arithmetic function check its arguments and stay exact over scalars and arrays.
 

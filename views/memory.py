@@ -8,9 +8,9 @@ from streamlit.delta_generator import DeltaGenerator
 from calc.formats import bytes_text, count_text
 from calc.kv_cache import (
     bytes_per_number,
-    head_layouts,
     heads_per_rank,
     kv_cache_bytes,
+    layouts_to_compare,
     sequence_bytes,
     sequence_memory,
 )
@@ -27,7 +27,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     """Draws the answer, the first view and the closed sections."""
     model, tokens = scenario.model, scenario.tokens
     memory = sequence_memory(model, tokens, kv_dtype=scenario.kv_dtype, tensor_parallel=scenario.ranks)
-    layouts = head_layouts(model)
+    layouts = layouts_to_compare(model)
     sizes = {name: sequence_bytes(same, tokens, kv_dtype=scenario.kv_dtype) for name, same in layouts.items()}
     with answer:
         _verdict(scenario, layouts, sizes)

@@ -6,15 +6,16 @@ import click
 
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, show
 from calc.formats import bytes_text, count_text
-from calc.kv_cache import head_layouts, sequence_bytes, sequence_memory
+from calc.kv_cache import layouts_to_compare, sequence_bytes, sequence_memory
 
 
 @click.command("memory")
 @model_options
 @click.option("--tokens", type=WHOLE, required=True, help="Tokens in the cache.")
 @click.option("--kv-dtype", default="bf16", show_default=True, help="Format of the cache: bf16, fp16, fp32, fp8, int8.")
-@click.option("--engine", default="ideal", show_default=True, help="Allocation rule; ideal rounds nothing.")
+@click.option("--engine", default="ideal", show_default=True, help="Allocation rule: ideal, transformers.")
 @click.option("--tensor-parallel", type=WHOLE, default=1, show_default=True, help="Ranks that share the KV heads.")
+@click.option("--encoder-tokens", type=WHOLE, default=0, show_default=True, help="Tokens that cross-attention reads.")
 @as_json
 def command(
     config: Path | None,
@@ -23,17 +24,29 @@ def command(
     kv_dtype: str,
     engine: str,
     tensor_parallel: int,
+    encoder_tokens: int,
     as_json: bool,
 ) -> None:
     """KV cache of one sequence, and the same model as MHA, GQA and MQA."""
     model = chosen_model(config, preset)
-    memory = sequence_memory(model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel)
-    layouts = {name: sequence_bytes(same, tokens, kv_dtype=kv_dtype) for name, same in head_layouts(model).items()}
+    memory = sequence_memory(
+        model,
+        tokens,
+        kv_dtype=kv_dtype,
+        engine=engine,
+        tensor_parallel=tensor_parallel,
+        encoder_tokens=encoder_tokens,
+    )
+    layouts = {
+        name: sequence_bytes(same, tokens, kv_dtype=kv_dtype, encoder_tokens=encoder_tokens)
+        for name, same in layouts_to_compare(model).items()
+    }
     answer = {
         "bytes": memory.bytes,
         "bytes_per_rank": memory.bytes_per_rank,
         "floor_bytes": memory.floor_bytes,
         "slope_bytes_per_token": memory.slope_bytes_per_token,
+        "plateau_bytes": memory.plateau_bytes,
         "layout": model.layout,
         "layout_bytes": layouts,
         "model": model.name,
@@ -45,6 +58,11 @@ def command(
         f"KV cache at {count_text(tokens, 'tokens')}  {bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
         f"Per rank of {tensor_parallel}  {bytes_text(memory.bytes_per_rank)}",
         f"Per token  {count_text(memory.slope_bytes_per_token, 'bytes')}",
+        *(
+            f"{name}  {bytes_text(size)}"
+            for name, size in (("Before the first token", memory.floor_bytes), ("Full windows", memory.plateau_bytes))
+            if size
+        ),
         "The same model under other head layouts (another model: needs retraining, quality not modelled):",
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items()),
         *(f"warning: {warning}" for warning in model.warnings),
