@@ -326,6 +326,8 @@ class Counting:
             heads = group.transformers_kv_heads
         if group.kind == "cross":
             return LayerParts(fixed=total([*fixed, self._tokens_of(group, self.encoder_tokens, heads)]))
+        if group.extra_tokens:
+            fixed.append(self._tokens_of(group, group.extra_tokens, heads))
         if group.window is None or self._keeps_all(group):
             return LayerParts(growing=self._tokens_of(group, tokens, heads), fixed=total(fixed))
         kept = (transformers_window_tokens if self._is_transformers else window_tokens)(tokens, group.window)

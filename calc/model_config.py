@@ -1,36 +1,31 @@
 """A model's config.json into a ModelSpec, by the rules in presets/*.toml, with the source of every fact."""
 
 import json
-import operator
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from calc.config_file import config_fields, named_by_text, shown
+from calc.config_layers import Layers
+from calc.config_reading import Reading
 from calc.config_rules import (
-    EVERY_FAMILY,
     FACTS,
     FAMILIES,
     OF_LAYERS,
-    WHOLE_NUMBERS,
-    YES_NO,
-    allowed_values,
-    checked,
+    TEXT_MODELS,
     is_known_field,
+    is_of_parameters,
     other_layer_kind,
     refuse_other_layer_kinds,
-    unsupported_layer_kind,
-)  # fmt: skip
-from calc.model_spec import LayerGroup, ModelSpec, Provenance, WeightShape
+    signals_experts,
+)
+from calc.model_spec import ModelSpec, Provenance, WeightShape
 from calc.names import UnknownName, known
-from calc.numeric import require
 
-_OPERATORS = {"+": operator.add, "*": operator.mul, "/": operator.floordiv}
-
-FULL_ATTENTION = "full_attention"
-WINDOW, LAYER_TYPES, TEXT, TIED = "sliding_window", "layer_types", "text_config", "tie_word_embeddings"
-"""Config fields that have a rule of their own here."""
+TIED, DTYPE = "tie_word_embeddings", "dtype"
+NESTED = (("text_config",), ("thinker_config", "text_config"), ("decoder",), ("llm_config",), ("language_config",))
+"""Where a larger model keeps its text model, in order of precedence."""
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
@@ -56,7 +51,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
     -----
     An absent field takes the default of the model's config class, not a formula; a null field takes the class's
     derivation. Where a config nests its text model in text_config, that is what is read. Source: transformers' config
-    classes, in presets/families.toml.
+    classes, in presets/families.toml and cache_families.toml.
 
     Examples
     --------
@@ -65,22 +60,52 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
     (32, 'GQA', 8)
     >>> [fact.source for fact in model.provenance if fact.fact == "kv_heads"]
     ['class default of num_key_value_heads']
-    >>> read_config({"model_type": "mistral"})
+    >>> [(group.kind, group.layers, group.window) for group in read_config({"model_type": "gemma3_text"}).layer_groups]
+    [('sliding', 22, 4096), ('full', 4, None)]
+    >>> read_config({"model_type": "llama", "sliding_window": 4096})
     Traceback (most recent call last):
         ...
-    ValueError: layer kind 'sliding window' (sliding_window = 4096, the class default) is not supported yet
+    ValueError: layer kind 'sliding window' (sliding_window = 4096) is not supported yet
     """
     outer = config_fields(config)
-    if outer.get(TEXT) is None:
-        return _Reading(outer).model()
-    inner = outer.pop(TEXT)
-    if not isinstance(inner, Mapping):
-        raise ValueError(f"{TEXT} must be an object, got {shown(inner)}")
-    inner = named_by_text(inner)
-    if TIED in outer:  # the larger model ties its head, whatever the text model would do by itself
-        inner[TIED] = outer[TIED]
-    refuse_other_layer_kinds(outer)
-    return _around(_Reading(inner).model(), outer)
+    for path in NESTED:
+        inner = _nested(outer, path)
+        if inner is None:
+            continue
+        if "model_type" not in inner and (known_type := _text_model(outer)):
+            inner["model_type"] = known_type
+        if TIED in outer:  # the larger model ties its head, whatever the text model would do by itself
+            inner[TIED] = outer[TIED]
+        for name in (DTYPE, "torch_dtype"):
+            if name in outer and DTYPE not in inner:
+                inner[DTYPE] = outer[name]
+        around = {field: value for field, value in outer.items() if field != path[0]}
+        if path[0] == "text_config":
+            refuse_other_layer_kinds({f: v for f, v in around.items() if f != "is_encoder_decoder" or v is not False})
+        return _around(_model(inner), around, path)
+    if text_model := _text_model(outer):  # older files keep the text model's fields beside the others
+        flat = _model({**outer, "model_type": text_model})
+        read = {**json.loads(flat.config_text), "model_type": outer["model_type"]}
+        return replace(flat, name=outer["model_type"], config_text=_compact(read))
+    return _model(outer)
+
+
+def _text_model(outer: dict[str, Any]) -> str | None:
+    outer_type = outer.get("model_type")
+    return TEXT_MODELS.get(outer_type) if isinstance(outer_type, str) else None
+
+
+def _nested(outer: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
+    """The text model's fields under a path, or None where there is nothing."""
+    inner: Any = outer
+    for name in path:
+        inner = inner.get(name)
+        if inner is None:
+            return None
+        if not isinstance(inner, Mapping):
+            raise ValueError(f"{name} must be an object, got {shown(inner)}")
+        inner = named_by_text(inner)
+    return inner
 
 
 def config_as_read(model: ModelSpec) -> dict[str, Any]:
@@ -111,173 +136,75 @@ def config_as_read(model: ModelSpec) -> dict[str, Any]:
     return json.loads(model.config_text)
 
 
-class _Reading:
-    """One config being read: its family's rules, the facts so far, and what each was taken from."""
+def _model(config: dict[str, Any]) -> ModelSpec:
+    """A model from the fields of its own config, without anything around it."""
+    reading = Reading(config, _model_type(config))
+    unknown = reading.family.get("unknown_weights", "")
+    if not unknown and not reading.has("window"):
+        refuse_other_layer_kinds({field: value for field, value in config.items() if field not in _handled(reading)})
+    names = FACTS if not unknown else ("max_context",)
+    for name in names:
+        reading.fact(name)
+    groups, order = Layers(reading).groups()
+    reading.fact("layers")
+    _require_what_the_table_assumes(reading)
+    has_states = any(group.states for group in groups)
+    dtype = reading.model_dtype() if has_states else "bf16"
+    unread = {field: value for field, value in config.items() if field not in reading.read}
+    if not unknown:
+        refuse_other_layer_kinds({field: value for field, value in unread.items() if field not in _handled(reading)})
+    else:
+        unread = {field: value for field, value in unread.items() if field not in _handled(reading)}
+    facts = reading.facts
+    weights = None if unknown else WeightShape(**{name: facts[name] for name in FACTS if name not in OF_LAYERS})
+    return ModelSpec(
+        name=reading.model_type,
+        model_type=reading.model_type,
+        layer_groups=groups,
+        layer_order=order,
+        weights=weights,
+        unknown_weights=unknown,
+        max_context=facts["max_context"],
+        dtype=dtype,
+        provenance=tuple(
+            Provenance(fact=fact, value=shown(value), source=reading.sources[fact]) for fact, value in facts.items()
+        ),
+        warnings=tuple(dict.fromkeys(reading.warnings)),
+        unread_fields=tuple(field for field, value in unread.items() if not _is_harmless(field, value, unknown)),
+        config_text=_compact(reading.read),
+    )
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.config = config
-        self.model_type = _model_type(config)
-        family = FAMILIES[self.model_type]
-        self.rules = {part: {**EVERY_FAMILY[part], **family.get(part, {})} for part in ("fields", "fixed", "null")}
-        for fact in family.get("fixed", {}):
-            self.rules["fields"].pop(fact, None)
-        self.family = family
-        self.defaults = family.get("class_defaults", {})
-        self.read = {"model_type": self.model_type}
-        self.facts: dict[str, Any] = {}
-        self.sources: dict[str, str] = {}
-        self.warnings: list[str] = []
 
-    def model(self) -> ModelSpec:
-        refuse_other_layer_kinds(self.config)
-        facts = {fact: self.fact(fact) for fact in FACTS}
-        self._require_full_attention()
-        self._require_what_the_table_assumes()
-        if facts["query_heads"] % facts["kv_heads"]:
+def _handled(reading: Reading) -> set[str]:
+    """Fields that the family reads, whatever layer kind they signal."""
+    rules = reading.family
+    named = {field for fields in reading.rules["fields"].values() for field in fields}
+    listed = {rule[key] for rule in rules.get("pattern", []) for key in rule if key.endswith("field")}
+    return named | listed | set(rules.get("cross_if", ())) | set(rules.get("unused", ()))
+
+
+def _is_harmless(field: str, value: Any, unknown: str) -> bool:
+    """Whether a field that was not read changes nothing; a signal of a layer kind only where it is off."""
+    if unknown and is_of_parameters(field):
+        return True
+    if not is_known_field(field):
+        return False
+    return not unknown or signals_experts(field) or other_layer_kind({field: value}) is None
+
+
+def _require_what_the_table_assumes(reading: Reading) -> None:
+    for field, wanted in reading.family.get("only", {}).items():
+        value = reading.config.get(field, reading.defaults.get(field))
+        if field in reading.config:
+            reading.read[field] = value
+        expected = reading.facts[wanted] if isinstance(wanted, str) else wanted
+        if value is None and field not in reading.defaults:
+            continue
+        if type(value) is not type(expected) or value != expected:
             raise ValueError(
-                f"{self._label('kv_heads')} must divide the {facts['query_heads']} query heads, got {facts['kv_heads']}"
+                f"{field} must be {shown(expected)} (model_type {reading.model_type}; other values are not "
+                f"supported yet), got {shown(value)}"
             )
-        return ModelSpec(
-            name=self.model_type,
-            model_type=self.model_type,
-            layer_groups=(
-                LayerGroup(
-                    kind="full",
-                    layers=facts["layers"],
-                    query_heads=facts["query_heads"],
-                    kv_heads=facts["kv_heads"],
-                    key_width=facts["head_width"],
-                    value_width=facts["head_width"],
-                ),
-            ),
-            weights=WeightShape(**{fact: value for fact, value in facts.items() if fact not in OF_LAYERS}),
-            max_context=facts["max_context"],
-            provenance=tuple(
-                Provenance(fact=fact, value=shown(value), source=self.sources[fact]) for fact, value in facts.items()
-            ),
-            warnings=tuple(dict.fromkeys(self.warnings)),
-            unread_fields=tuple(field for field in self.config if field not in self.read and not is_known_field(field)),
-            config_text=_compact(self.read),
-        )
-
-    def fact(self, name: str) -> Any:
-        if name not in self.facts:
-            self.facts[name], self.sources[name] = self._resolved(name)
-        return self.facts[name]
-
-    def _resolved(self, name: str) -> tuple[Any, str]:
-        forced = self._when(name, "set")
-        given = self._given(name)
-        if forced:
-            rule, condition = forced
-            value = self._value_of(name, rule)
-            self._warn_of_unused(given, value, f"{condition} means {name} = {value}")
-            return value, condition
-        for field, value in given.items():
-            if value is not None:
-                self._warn_of_unused(given, value, f"{field} = {shown(value)} comes first")
-                return value, field
-        fields = self.rules["fields"].get(name)
-        if not fields:
-            return self._value_of(name, self.rules["fixed"][name]), f"fixed by the {self.model_type} class"
-        default = next((field for field in fields if field in self.defaults), None)
-        if default and not given:
-            return self.defaults[default], f"class default of {default}"
-        if not default and name in YES_NO and not given:
-            return False, f"class default of {fields[0]}"
-        because = f"{next(iter(given))} is null" if given else f"{fields[0]} is absent"
-        when_null = self._when(name, "null")
-        rule = when_null[0] if when_null else self.rules["null"].get(name)
-        if rule is not None:
-            return self._value_of(name, rule), f"{because}: {rule}"
-        if name == "max_context" and not default:
-            return None, because
-        field = next(iter(given), fields[0])
-        raise ValueError(f"{field} must be {allowed_values(name)}, got {'null' if given else 'nothing'}")
-
-    def _given(self, name: str) -> dict[str, Any]:
-        """The fact's fields that the config has, checked, in order of precedence; noted as read."""
-        given = {}
-        for field in self.rules["fields"].get(name, ()):
-            if field in self.config:
-                value = self.config[field]
-                given[field] = self.read[field] = None if value is None else checked(value, name, field)
-        return given
-
-    def _warn_of_unused(self, given: dict[str, Any], value: Any, why: str) -> None:
-        for field, other in given.items():
-            if other is not None and other != value:
-                self.warnings.append(f"{field} = {shown(other)} is not used: {why}")
-
-    def _when(self, name: str, part: str) -> tuple[Any, str] | None:
-        """What a condition on other fields says of a fact, and the condition in words."""
-        for rule in self.family.get("when", ()):
-            if name in rule.get(part, {}) and all(self._switch(field) is v for field, v in rule["if"].items()):
-                return rule[part][name], " and ".join(f"{field} = {shown(v)}" for field, v in rule["if"].items())
-        return None
-
-    def _switch(self, field: str) -> bool:
-        if field not in self.config:
-            return self.defaults.get(field, False)
-        self.read[field] = self.config[field]
-        return checked(self.config[field], "switch", field)
-
-    def _value_of(self, name: str, rule: Any) -> Any:
-        """A constant, another fact, or "fact * number", "fact + number", "fact / fact"."""
-        if not isinstance(rule, str):
-            return rule
-        left, sign, right = f"{rule} + 0".split()[:3]
-        a = self.fact(left)
-        b = int(right) if right.isdigit() else self.fact(right)
-        if sign == "/" and a % b:
-            raise ValueError(f"{self._label(left)} must be a multiple of {self._label(right)} = {b}, got {a}")
-        return require(_OPERATORS[sign](a, b), WHOLE_NUMBERS[name], name)
-
-    def _label(self, fact: str) -> str:
-        source = self.sources[fact]
-        return source if source in self.config else f"{fact} ({source})"
-
-    def _require_full_attention(self) -> None:
-        types = self.config.get(LAYER_TYPES)
-        if types is not None:
-            self._require_full_layer_types(types)
-        window = self.config.get(WINDOW, self.defaults.get(WINDOW))
-        if window is None:
-            if WINDOW in self.defaults:
-                self.read[WINDOW] = None
-            return
-        switch = self.family.get("window_switch")
-        if switch and not self._switch(switch):
-            if not self.defaults.get(switch):  # off by default too, so that no window is in force without the field
-                self.read.pop(switch, None)
-            return
-        if types is not None and self.family.get(LAYER_TYPES):
-            self.read[LAYER_TYPES] = list(types)
-            return
-        where = "" if WINDOW in self.config else ", the class default"
-        raise unsupported_layer_kind("sliding window", f"{WINDOW} = {shown(window)}{where}")
-
-    def _require_full_layer_types(self, types: Any) -> None:
-        layers = self.facts["layers"]
-        if not isinstance(types, (list, tuple)) or len(types) != layers:
-            raise ValueError(f"{LAYER_TYPES} must be a list of {layers} layer kinds, got {shown(types)}")
-        for index, kind in enumerate(types):
-            if not (isinstance(kind, str) and kind == FULL_ATTENTION):
-                raise unsupported_layer_kind(shown(kind, quote=False), f"{LAYER_TYPES}[{index}]")
-
-    def _require_what_the_table_assumes(self) -> None:
-        for field, wanted in self.family.get("only", {}).items():
-            value = self.config.get(field, self.defaults.get(field))
-            if field in self.config:
-                self.read[field] = value
-            expected = self.facts[wanted] if isinstance(wanted, str) else wanted
-            if value is None and field not in self.defaults:
-                continue
-            if type(value) is not type(expected) or value != expected:
-                raise ValueError(
-                    f"{field} must be {shown(expected)} (model_type {self.model_type}; other values are not "
-                    f"supported yet), got {shown(value)}"
-                )
 
 
 def _model_type(config: dict[str, Any]) -> str:
@@ -291,17 +218,20 @@ def _model_type(config: dict[str, Any]) -> str:
         raise ValueError(f"{error}{f'; its layer kind is {kind[0]!r} ({kind[1]})' if kind else ''}") from None
 
 
-def _around(model: ModelSpec, outer: dict[str, Any]) -> ModelSpec:
+def _around(model: ModelSpec, outer: dict[str, Any], path: tuple[str, ...]) -> ModelSpec:
     """A text model as the part of a larger model that it is."""
     unread = tuple(field for field in outer if field not in ("model_type", TIED) and not is_known_field(field))
     outer_type = outer.get("model_type")
+    inner: dict[str, Any] = json.loads(model.config_text)
+    for name in reversed(path):
+        inner = {name: inner}
     named = {"model_type": outer_type} if isinstance(outer_type, str) else {}
     return replace(
         model,
         name=shown(outer_type, quote=False) if named else model.name,
-        warnings=(*model.warnings, f"only the text model ({TEXT}) is counted, no other part of the model"),
+        warnings=(*model.warnings, f"only the text model ({'.'.join(path)}) is counted, no other part of the model"),
         unread_fields=(*model.unread_fields, *unread),
-        config_text=_compact({**named, TEXT: json.loads(model.config_text)}),
+        config_text=_compact({**named, **inner}),
     )
 
 

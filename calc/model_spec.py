@@ -62,6 +62,8 @@ class LayerGroup:
     """Numbers in the key by which an indexer picks tokens."""
     index_dtype: str = MODEL_DTYPE
     """fp32 where the indexer's keys are never anything else."""
+    extra_tokens: int = 0
+    """Tokens of a learned prompt that are kept before those of the sequence."""
     cross_kv_heads: int = 0
     """Heads of this layer's cross-attention over an encoder's tokens, in the same widths."""
     states: tuple[State, ...] = ()

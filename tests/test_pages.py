@@ -136,7 +136,7 @@ def test_a_pasted_config_becomes_the_model_and_goes_into_the_link_as_what_was_re
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"model_type": "mistral"}', "sliding window"),
+        ('{"model_type": "llama", "sliding_window": 4096}', "sliding window"),
         ('{"model_type": "no-such"}', "no-such"),
         ('{"model_type": "llama"', "JSON"),
         ("[" * 100_000, "nest"),
@@ -180,7 +180,7 @@ def test_uploads_are_read_or_refused_with_one_message():
         ("calls", "-1"), ("calls", "1e400"), ("calls", "9" * 400), ("calls", "nan"), ("calls", "2.5"), ("calls", "٣x"),
         ("prefix", "inf"), ("block", "0"), ("card", "claude-opus-4-6-foo"), ("date", "2026-13-01"), ("date", "0000"),
         ("model", "<script>alert(1)</script>"), ("model", "uploaded"), ("model", "pasted"), ("kv_dtype", "q99"),
-        ("input_price", "-1"), ("input_price", "nan"), ("config", '{"a'), ("config", '{"model_type": "mistral"}'),
+        ("input_price", "-1"), ("input_price", "nan"), ("config", '{"a'), ("config", '{"model_type": "llama", "sliding_window": 4096}'),
         ("lifetime", "2h"), ("zzz", "1"), ("v", "99"),
     ],
 )  # fmt: skip
