@@ -67,7 +67,7 @@ class Layers:
             if (words := words_of(reading.field(field), field)) is not None:
                 break
         by_list = family.get("layers_by_list")
-        layers = len(words) if words and by_list else reading.fact("layers")
+        layers = (len(words) if words else 1) if by_list else reading.fact("layers")
         if words is None:
             by_rule = True
             words = by_rules(reading, family.get("pattern", []), layers)

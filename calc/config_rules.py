@@ -39,7 +39,7 @@ OF_CACHES: dict[str, Range] = {
     **dict.fromkeys(("cross_heads", "sliding_kv_heads", "sliding_query_heads", "global_kv_heads",
                      "full_kv_heads", "state_heads", "state_groups", "linear_heads",
                      "linear_key_heads", "linear_value_heads", "ngram_streams"), _HEADS),
-    **dict.fromkeys(("value_width", "latent_width", "rope_width", "index_width", "global_head_width", "conv_kernel",
+    **dict.fromkeys(("value_width", "latent_width", "rope_width", "sliding_latent_width", "sliding_rope_width", "sliding_nope_width", "index_width", "global_head_width", "conv_kernel",
                      "sliding_head_width", "state_inner_width", "state_width", "state_head_width", "linear_head_width",
                      "linear_key_width", "linear_value_width", "recurrence_width", "expansion", "ngram_size",
                      "ngram_kernel", "experts_per_token"), _WIDTH),

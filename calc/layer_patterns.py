@@ -149,10 +149,15 @@ def after_dense(fields: Fields, rule: dict, layers: int) -> list[str] | None:
     return None if None in parts else [*parts[0], *parts[1]]
 
 
+def always(fields: Fields, rule: dict, layers: int) -> list[str] | None:
+    """The layers of the class where the config says nothing, whatever their number elsewhere."""
+    return rule["list"]
+
+
 def after_head(fields: Fields, rule: dict, layers: int) -> list[str] | None:
     """Given first layers, and a period counted from the layer after them (Zamba)."""
     head = rule["head"][:layers]
-    rest = periodic(fields, rule, layers - len(head)) if layers > len(head) else []
+    rest = periodic(fields, {**rule, "head": []}, layers - len(head)) if layers > len(head) else []
     return None if rest is None else [*head, *rest]
 
 
@@ -175,6 +180,7 @@ RULES: dict[str, Callable[[Fields, dict, int], list[str] | None]] = {
     "repeated_blocks": repeated_blocks,
     "after_dense": after_dense,
     "after_head": after_head,
+    "always": always,
     "index_schedule": index_schedule,
 }
 
@@ -221,13 +227,15 @@ def repeated_core(fields: Fields, words: list) -> list:
 
 
 def recurrent_middle(fields: Fields, words: list) -> list:
-    """The layers between the first and the last ones run in loops, each with a cache of its own unless one is shared."""
-    first, last = fields.whole("n_input_layers") or 0, fields.whole("n_output_layers") or 0
+    """The layers between the first and the last run in loops, the further ones with caches of their own unless one is kept."""
+    parts = 2 if "none" in (words_of(fields.field("layer_types"), "layer_types") or ()) else 1  # attention, MLP
+    first, last = ((fields.whole(name) or 0) // parts for name in ("n_input_layers", "n_output_layers"))
     middle = fields.whole("n_recurrent_layers")
+    middle = middle // parts if middle else None
     middle = len(words) - first - last if middle is None else middle
     loops = 1 if fields.field("recurrent_kv_cache_mode") == "last_loop" else fields.whole("n_recurrent_loops") or 1
     require(loops * len(words), count_up_to(MAX_LAYERS), "the layers of n_recurrent_loops")
-    return [*words[:first], *(words[first : first + middle] * loops), *words[first + middle :]]
+    return [*words, *(words[first : first + middle] * (loops - 1))]
 
 
 LOOPS: dict[str, Callable[[Fields, list], list]] = {
