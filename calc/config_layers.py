@@ -157,7 +157,7 @@ class Layers:
             window=window,
             index_width=index_width,
             index_dtype=self.family.get("index_dtype", MODEL_DTYPE),
-            cross_kv_heads=(fact("cross_heads") if reading.has("cross_heads") else kv_heads) if crosses else 0,
+            cross_kv_heads=kv_heads if crosses else 0,
             states=states,
             transformers_kv_heads=fact(broadcast["heads"]) if broadcast and reading.is_on(broadcast["if"]) else None,
             extra_tokens=fact("extra_tokens") if reading.has("extra_tokens") else 0,

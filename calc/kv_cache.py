@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from calc.cache_rules import RANKS, Counting, LayerParts, heads_per_rank, per_rank_times, total
+from calc.cache_rules import RANKS, Counting, LayerParts
+from calc.cache_rules import heads_per_rank as heads_per_rank
+from calc.layer_formulas import times, total
 from calc.model_spec import OTHER_KINDS, ModelSpec, with_kv_heads
 from calc.names import known
 from calc.numeric import COUNT, POSITIVE, Numeric, formula, require
-
-__all__ = ["heads_per_rank"]
 
 BYTES_PER_NUMBER = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "int8": 1}
 """Cache formats whose numbers carry no scales, in bytes."""
@@ -172,7 +172,7 @@ def sequence_memory(
     full, one = _all_layers(model, counting, widest), _all_layers(model, counting, 1)
     per_rank = total([now.growing, now.windowed, now.fixed])
     return SequenceMemory(
-        bytes=per_rank_times(per_rank, counting.ranks),
+        bytes=times(per_rank, counting.ranks),
         bytes_per_rank=per_rank,
         floor_bytes=now.fixed * counting.ranks,
         slope_bytes_per_token=one.growing * counting.ranks,
@@ -276,7 +276,7 @@ def layer_bytes(
     for group in model.layer_groups:
         parts = counting.parts(group, tokens)
         per_rank = total([parts.growing, parts.windowed, parts.fixed])
-        of_group.append(LayerBytes(kind=group.kind, bytes=per_rank_times(per_rank, counting.ranks)))
+        of_group.append(LayerBytes(kind=group.kind, bytes=times(per_rank, counting.ranks)))
     return tuple(of_group[index] for index in model.groups_in_order)
 
 
@@ -297,9 +297,9 @@ def _all_layers(model: ModelSpec, counting: Counting, tokens: Numeric) -> LayerP
     """What all layers keep on one rank."""
     parts = [(group.layers, counting.parts(group, tokens)) for group in model.layer_groups]
     return LayerParts(
-        growing=total([per_rank_times(part.growing, layers) for layers, part in parts]),
-        windowed=total([per_rank_times(part.windowed, layers) for layers, part in parts]),
-        fixed=total([per_rank_times(part.fixed, layers) for layers, part in parts]),
+        growing=total([times(part.growing, layers) for layers, part in parts]),
+        windowed=total([times(part.windowed, layers) for layers, part in parts]),
+        fixed=total([times(part.fixed, layers) for layers, part in parts]),
     )
 
 

@@ -227,7 +227,7 @@ def repeated_core(fields: Fields, words: list) -> list:
 
 
 def recurrent_middle(fields: Fields, words: list) -> list:
-    """The layers between the first and the last run in loops, the further ones with caches of their own unless one is kept."""
+    """The middle layers run in loops, each further one with caches of its own unless only the last's are kept (Dory)."""
     parts = 2 if "none" in (words_of(fields.field("layer_types"), "layer_types") or ()) else 1  # attention, MLP
     first, last = ((fields.whole(name) or 0) // parts for name in ("n_input_layers", "n_output_layers"))
     middle = fields.whole("n_recurrent_layers")

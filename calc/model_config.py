@@ -80,9 +80,10 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
             if name in outer and DTYPE not in inner:
                 inner[DTYPE] = outer[name]
         around = {field: value for field, value in outer.items() if field != path[0]}
-        if path[0] == "text_config":
-            refuse_other_layer_kinds({f: v for f, v in around.items() if f != "is_encoder_decoder" or v is not False})
-        return _around(_model(inner), around, path)
+        model = _model(inner)
+        if model.weights is not None:
+            refuse_other_layer_kinds(around)
+        return _around(model, around, path)
     if text_model := _text_model(outer):  # older files keep the text model's fields beside the others
         flat = _model({**outer, "model_type": text_model})
         read = {**json.loads(flat.config_text), "model_type": outer["model_type"]}
@@ -220,7 +221,11 @@ def _model_type(config: dict[str, Any]) -> str:
 
 def _around(model: ModelSpec, outer: dict[str, Any], path: tuple[str, ...]) -> ModelSpec:
     """A text model as the part of a larger model that it is."""
-    unread = tuple(field for field in outer if field not in ("model_type", TIED) and not is_known_field(field))
+    unread = tuple(
+        field
+        for field, value in outer.items()
+        if field not in ("model_type", TIED) and not _is_harmless(field, value, model.unknown_weights)
+    )
     outer_type = outer.get("model_type")
     inner: dict[str, Any] = json.loads(model.config_text)
     for name in reversed(path):

@@ -23,7 +23,8 @@ from calc.model_spec import ModelSpec, with_kv_heads
 REFERENCES = Path(__file__).parent / "references"
 RECORDS = json.loads((REFERENCES / "transformers_dense.json").read_text())["records"]
 OTHER_KINDS = json.loads((REFERENCES / "transformers_other_kinds.json").read_text())["records"]
-POPPED = {"swa_kv_lora_rank", "swa_head_dim", "swa_qk_nope_head_dim", "first_k_dense_replace", "global_head_dim", "is_encoder_decoder", "is_decoder"}
+POPPED = {"swa_kv_lora_rank", "swa_head_dim", "swa_qk_nope_head_dim", "first_k_dense_replace", "global_head_dim",
+          "is_encoder_decoder", "is_decoder"}  # fmt: skip
 """Defaults that a class takes from the fields it pops, or from the class of all configs."""
 CONFIGS = [record["config"] for record in RECORDS]
 LLAMA = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

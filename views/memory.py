@@ -10,6 +10,7 @@ from calc.kv_cache import (
     bytes_per_number,
     heads_per_rank,
     kv_cache_bytes,
+    layer_bytes,
     layouts_to_compare,
     sequence_bytes,
     sequence_memory,
@@ -110,8 +111,8 @@ def _layout_table(scenario: Scenario, layouts: dict[str, ModelSpec], sizes: dict
         [
             {
                 "Layout": name + (" (this model)" if same is scenario.model else ""),
-                "KV heads": same.layer_groups[0].kv_heads,
-                "Bytes per token": sequence_bytes(same, 1, kv_dtype=scenario.kv_dtype),
+                "KV heads": max(group.kv_heads for group in same.layer_groups),
+                "Bytes per token": sequence_memory(same, 1, kv_dtype=scenario.kv_dtype).slope_bytes_per_token,
                 f"At {count_text(scenario.tokens)} tokens": bytes_text(sizes[name]),
                 "Against this model": sizes[name] / own if own else None,
             }
@@ -141,6 +142,8 @@ def _facts(model: ModelSpec) -> None:
 
 
 def _formula(scenario: Scenario) -> None:
+    if any(group.kind != "full" or group.cross_kv_heads for group in scenario.model.layer_groups):
+        return _layers_of_several_kinds(scenario)
     size = bytes_per_number(scenario.kv_dtype)
     text.latex(kv_cache_bytes)
     for group in scenario.model.layer_groups:
@@ -153,6 +156,20 @@ def _formula(scenario: Scenario) -> None:
             text.text_only(
                 f"{group.layers} layers x {scenario.tokens:,} tokens x {heads} KV heads{replicated} x "
                 f"({group.key_width} + {group.value_width}) numbers x {size} bytes = {total:,} bytes = {bytes_text(total)}"
+            )
+        )
+
+
+def _layers_of_several_kinds(scenario: Scenario) -> None:
+    """What each group of layers keeps; the sum is the model's."""
+    layers = layer_bytes(scenario.model, scenario.tokens, kv_dtype=scenario.kv_dtype, tensor_parallel=scenario.ranks)
+    first = {group: index for index, group in reversed(list(enumerate(scenario.model.groups_in_order)))}
+    for index, group in enumerate(scenario.model.layer_groups):
+        window = f", window {group.window:,}" if group.window else ""
+        each = layers[first[index]].bytes
+        st.markdown(
+            text.text_only(
+                f"{group.layers} layers of kind {group.kind}{window}: {each:,} bytes each = {group.layers * each:,} bytes"
             )
         )
 
