@@ -88,7 +88,10 @@ class Layers:
             raise ValueError(f"{field} must be a list of {layers} layer kinds, got {len(words)}")
         if family.get("last_is_full"):
             words = [*words[:-1], FULL_ATTENTION]
-        words = [family.get("words", {}).get(word, word) for word in words]
+        meaning = family.get("words", {})
+        if "words_of_old" in family and self._own_layers() is None:
+            meaning = family["words_of_old"]
+        words = [meaning.get(word, word) for word in words]
         if by_rule:
             words = [self._without_window(word) for word in words]
         for index, word in enumerate(words):
