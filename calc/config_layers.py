@@ -95,9 +95,16 @@ class Layers:
         if by_rule:
             words = [self._without_window(word) for word in words]
         for index, word in enumerate(words):
-            if word not in WORDS:
+            if word not in WORDS or not self._has_facts_of(word):
                 raise unsupported_layer_kind(shown(word, quote=False), f"{field}[{index}]")
         return words
+
+    def _has_facts_of(self, word: str) -> bool:
+        """Whether the family says what a layer of this kind is made of."""
+        made_of = WORDS[word]
+        if made_of.cross:
+            return any(rule.get("is") == word for rule in self.family.get("pattern", []))
+        return not made_of.indexed or self.reading.has("index_width")
 
     def _without_window(self, word: str) -> str:
         """A windowed layer is a full one where no window is in force."""

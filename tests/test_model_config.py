@@ -205,6 +205,12 @@ def test_a_window_that_is_off_is_no_window():
         assert {group.window for group in groups if group.kind == "sliding"} == {4096}
 
 
+@pytest.mark.parametrize("kind", ["indexed_attention", "cross_attention", "linear_attention", "chunked_attention", "x"])
+def test_a_listed_layer_that_the_family_does_not_have_is_refused_by_name(kind):
+    message = refusal({"model_type": "gemma3_text", "num_hidden_layers": 2, "layer_types": ["full_attention", kind]})
+    assert kind in message
+
+
 def test_an_unknown_model_type_is_refused_with_near_names():
     assert "did you mean mistral" in refusal({"model_type": "mistrall"})
     assert "mixture of experts" in refusal({"model_type": "mixtrall", "num_local_experts": 8})
