@@ -35,6 +35,10 @@ def _added(first: Numeric, second: Numeric) -> Numeric:
 
 
 def _attention(model: ModelSpec, pairs: Numeric) -> Numeric:
+    if model.weights is None:
+        parameters(model)  # raises, and says what is not known
+    if other := [group.kind for group in model.layer_groups if group.kind != "full" or group.cross_kv_heads]:
+        raise ValueError(f"FLOP of layers of kind {other[0]!r} are not known here, only of full attention")
     return reduce(
         _added,
         (

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
-from calc.model_spec import LayerGroup, ModelSpec, with_kv_heads
+from calc.cache_rules import RANKS, Counting, LayerParts
+from calc.cache_rules import heads_per_rank as heads_per_rank
+from calc.layer_formulas import times, total
+from calc.model_spec import OTHER_KINDS, ModelSpec, with_kv_heads
 from calc.names import known
-from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, count_up_to, formula, require, require_scalar
+from calc.numeric import COUNT, POSITIVE, Numeric, formula, require, require_scalar
 
 BYTES_PER_NUMBER = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "int8": 1}
 """Cache formats whose numbers carry no scales, in bytes."""
@@ -12,11 +15,9 @@ BYTES_PER_NUMBER = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "int8": 1}
 DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32",
                  "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}  # fmt: skip
 
-ENGINES = ("ideal",)
-"""Allocation rules: "ideal" is what any implementation must keep, without rounding."""
-
-RANKS = count_up_to(65_536, low=1)
-SLOPE = count_up_to(10**33)
+ENGINES = ("ideal", "transformers")
+"""Allocation rules: "ideal" is what any implementation must keep, without rounding; "transformers" is what that
+library's dynamic cache holds after a prefill."""
 
 
 def bytes_per_number(kv_dtype: str) -> int:
@@ -104,9 +105,19 @@ class SequenceMemory:
     """Over all ranks, replicas counted."""
     bytes_per_rank: Numeric
     floor_bytes: int
-    """What a sequence takes before its first token, over all ranks."""
+    """What a sequence takes before its first token, over all ranks: states, and keys and values of an encoder."""
     slope_bytes_per_token: int
-    """What each further token takes, over all ranks."""
+    """What each further token takes once every window is full, over all ranks."""
+    plateau_bytes: int = 0
+    """What the layers with a window take once it is full, over all ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBytes:
+    """What one layer keeps of one sequence, over all ranks."""
+
+    kind: str
+    bytes: Numeric
 
 
 def sequence_memory(
@@ -116,6 +127,7 @@ def sequence_memory(
     kv_dtype: str = "bf16",
     engine: str = "ideal",
     tensor_parallel: int = 1,
+    encoder_tokens: int = 0,
 ) -> SequenceMemory:
     """KV cache of one sequence of a model, with its share per rank.
 
@@ -126,16 +138,20 @@ def sequence_memory(
     tokens : int or array
         Tokens in the cache [tokens].
     kv_dtype : str
-        Format of the cached numbers [name].
+        Format of the cached keys and values; with engine="transformers" the type of the whole model [name].
     engine : str
-        Allocation rule; "ideal" is what any implementation must keep [name].
+        Allocation rule; "ideal" is what any implementation must keep, "transformers" what that library's dynamic cache
+        holds after a prefill [name].
     tensor_parallel : int
-        Ranks that share the KV heads; where there are more ranks than heads, heads are replicated [ranks].
+        Ranks that share the KV heads; where there are more ranks than heads, heads are replicated, as a latent plane
+        is; states are shared out by heads and channels [ranks].
+    encoder_tokens : int
+        Tokens of the encoder or image that cross-attention reads; other models take no notice [tokens].
 
     Returns
     -------
     SequenceMemory
-        Total over all ranks, per rank, floor and slope [bytes, bytes per token].
+        Total over all ranks, per rank, floor, slope and plateau [bytes, bytes per token].
 
     Raises
     ------
@@ -146,25 +162,22 @@ def sequence_memory(
 
     Notes
     -----
-    A rank holds max(1, h_kv / ranks) heads. Source: vLLM and SGLang, rule 1 of their cache planning.
+    Beyond every window, bytes = floor + plateau + slope n. A rank holds max(1, h_kv / ranks) heads. The KV format does
+    not touch states. Source: vLLM and SGLang, rule 1 of their cache planning; transformers 5.24.0.
     """
     tokens = require(tokens, COUNT, "tokens")
-    ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
-    known(engine, ENGINES, "engine")
-    size = bytes_per_number(kv_dtype)
-    slope_per_rank = sum(_bytes_per_token(group, ranks, size) for group in model.layer_groups)
-    per_rank = _scaled(slope_per_rank, tokens)
+    counting = _counting(model, kv_dtype, engine, tensor_parallel, encoder_tokens)
+    now = _all_layers(model, counting, tokens)
+    widest = max((group.window or 0 for group in model.layer_groups), default=0)
+    full, one = _all_layers(model, counting, widest), _all_layers(model, counting, 1)
+    per_rank = total([now.growing, now.windowed, now.fixed])
     return SequenceMemory(
-        bytes=_scaled(slope_per_rank * ranks, tokens),
+        bytes=times(per_rank, counting.ranks),
         bytes_per_rank=per_rank,
-        floor_bytes=0,
-        slope_bytes_per_token=slope_per_rank * ranks,
+        floor_bytes=now.fixed * counting.ranks,
+        slope_bytes_per_token=one.growing * counting.ranks,
+        plateau_bytes=full.windowed * counting.ranks,
     )
-
-
-@formula(r"\text{slope} \cdot n", slope=SLOPE, tokens=COUNT)
-def _scaled(slope: Numeric, tokens: Numeric) -> Numeric:
-    return slope * tokens
 
 
 def sequence_bytes(
@@ -174,6 +187,7 @@ def sequence_bytes(
     kv_dtype: str = "bf16",
     engine: str = "ideal",
     tensor_parallel: int = 1,
+    encoder_tokens: int = 0,
 ) -> Numeric:
     """Bytes of the KV cache of one sequence of a model, over all ranks.
 
@@ -184,11 +198,13 @@ def sequence_bytes(
     tokens : int or array
         Tokens in the cache [tokens].
     kv_dtype : str
-        Format of the cached numbers [name].
+        Format of the cached keys and values [name].
     engine : str
         Allocation rule [name].
     tensor_parallel : int
         Ranks that share the KV heads [ranks].
+    encoder_tokens : int
+        Tokens of the encoder or image that cross-attention reads [tokens].
 
     Returns
     -------
@@ -206,48 +222,85 @@ def sequence_bytes(
     -----
     See `sequence_memory`, which also gives the share of one rank.
     """
-    memory = sequence_memory(model, tokens, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel)
-    return memory.bytes
+    return sequence_memory(
+        model,
+        tokens,
+        kv_dtype=kv_dtype,
+        engine=engine,
+        tensor_parallel=tensor_parallel,
+        encoder_tokens=encoder_tokens,
+    ).bytes
 
 
-def heads_per_rank(kv_heads: int, tensor_parallel: int) -> int:
-    """KV heads that one rank holds.
+def layer_bytes(
+    model: ModelSpec,
+    tokens: Numeric,
+    *,
+    kv_dtype: str = "bf16",
+    engine: str = "ideal",
+    tensor_parallel: int = 1,
+    encoder_tokens: int = 0,
+) -> tuple[LayerBytes, ...]:
+    """What each layer of a model keeps of one sequence, first layer to last.
 
     Parameters
     ----------
-    kv_heads : int
-        KV heads of the model [heads].
+    model : ModelSpec
+        The model [facts].
+    tokens : int or array
+        Tokens in the cache [tokens].
+    kv_dtype : str
+        Format of the cached keys and values [name].
+    engine : str
+        Allocation rule [name].
     tensor_parallel : int
-        Ranks [ranks].
+        Ranks that share the KV heads [ranks].
+    encoder_tokens : int
+        Tokens of the encoder or image that cross-attention reads [tokens].
 
     Returns
     -------
-    int
-        max(1, kv_heads / ranks) [heads].
+    tuple of LayerBytes
+        Kind and bytes of each layer, over all ranks; together they are `sequence_bytes` [bytes].
 
     Raises
     ------
     ValueError
-        If neither number divides the other, or one is out of range.
-
-    Examples
-    --------
-    >>> heads_per_rank(8, 4), heads_per_rank(8, 16)
-    (2, 1)
+        If a number is out of range, or the heads cannot be split over the ranks.
+    LookupError
+        If the format or the engine is not known.
     """
-    require_scalar(kv_heads, POSITIVE_COUNT, "kv_heads")
-    require_scalar(tensor_parallel, RANKS, "tensor_parallel")
-    if kv_heads % tensor_parallel and tensor_parallel % kv_heads:
-        raise ValueError(
-            f"tensor_parallel must divide the {kv_heads} KV heads or be a multiple of them, got {tensor_parallel}"
-        )
-    return max(1, kv_heads // tensor_parallel)
+    tokens = require(tokens, COUNT, "tokens")
+    counting = _counting(model, kv_dtype, engine, tensor_parallel, encoder_tokens)
+    of_group = []
+    for group in model.layer_groups:
+        parts = counting.parts(group, tokens)
+        per_rank = total([parts.growing, parts.windowed, parts.fixed])
+        of_group.append(LayerBytes(kind=group.kind, bytes=times(per_rank, counting.ranks)))
+    return tuple(of_group[index] for index in model.groups_in_order)
 
 
-def _bytes_per_token(group: LayerGroup, ranks: int, number_bytes: int) -> int:
-    """Bytes that one token takes on one rank in a group of layers that keep every token."""
-    heads = heads_per_rank(group.kv_heads, ranks)
-    return group.layers * heads * (group.key_width + group.value_width) * number_bytes
+def _counting(model: ModelSpec, kv_dtype: str, engine: str, tensor_parallel: int, encoder_tokens: int) -> Counting:
+    ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
+    known(engine, ENGINES, "engine")
+    size = bytes_per_number(kv_dtype)
+    return Counting(
+        engine=engine,
+        number_bytes=size,
+        model_bytes=size if engine == "transformers" else bytes_per_number(model.dtype),
+        ranks=ranks,
+        encoder_tokens=require_scalar(encoder_tokens, COUNT, "encoder_tokens"),
+    )
+
+
+def _all_layers(model: ModelSpec, counting: Counting, tokens: Numeric) -> LayerParts:
+    """What all layers keep on one rank."""
+    parts = [(group.layers, counting.parts(group, tokens)) for group in model.layer_groups]
+    return LayerParts(
+        growing=total([times(part.growing, layers) for layers, part in parts]),
+        windowed=total([times(part.windowed, layers) for layers, part in parts]),
+        fixed=total([times(part.fixed, layers) for layers, part in parts]),
+    )
 
 
 def context_warnings(model: ModelSpec, tokens: int) -> tuple[str, ...]:
@@ -276,13 +329,14 @@ def head_layouts(model: ModelSpec) -> dict[str, ModelSpec]:
     Parameters
     ----------
     model : ModelSpec
-        The model; its layer groups must share one number of query heads [facts].
+        The model; layers with keys and values must share one number of query and of KV heads [facts].
 
     Returns
     -------
     dict of str to ModelSpec
         Label such as "GQA-8" and model, most KV heads first. Every one but the model's own is another model: it needs
-        training, and its quality is not modelled [facts].
+        training, and its quality is not modelled. A model with layers that have no KV heads to change (latent,
+        recurrent) comes alone [facts].
 
     Raises
     ------
@@ -294,6 +348,8 @@ def head_layouts(model: ModelSpec) -> dict[str, ModelSpec]:
     Where the model itself is not GQA, the GQA shown has the number of KV heads that divides the query heads and lies
     nearest to a quarter of them; query heads that are prime allow none.
     """
+    if any(group.is_latent or group.kind in OTHER_KINDS for group in model.layer_groups):
+        return {model.layout: model}
     heads = {(group.query_heads, group.kv_heads) for group in model.layer_groups}
     if len(heads) > 1:
         raise ValueError(f"query and KV heads must be the same in all layers to compare layouts, got {sorted(heads)}")
@@ -302,3 +358,20 @@ def head_layouts(model: ModelSpec) -> dict[str, ModelSpec]:
     grouped = [own] if 1 < own < query_heads else sorted(between, key=lambda n: abs(n - query_heads / 4))[:1]
     labels = {query_heads: "MHA", 1: "MQA"} | {n: f"GQA-{n}" for n in grouped}
     return {labels[n]: (model if n == own else with_kv_heads(model, n)) for n in sorted(labels, reverse=True)}
+
+
+def layouts_to_compare(model: ModelSpec) -> dict[str, ModelSpec]:
+    """The model under other head layouts, or the model alone where its layers differ in heads.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+
+    Returns
+    -------
+    dict of str to ModelSpec
+        What `head_layouts` gives, or the model under the name of its own layout [facts].
+    """
+    heads = {(group.query_heads, group.kv_heads) for group in model.layer_groups}
+    return head_layouts(model) if len(heads) == 1 else {model.layout: model}

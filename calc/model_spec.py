@@ -1,5 +1,6 @@
 """Frozen facts of a model: its layers group by group, its widths, and where each fact came from."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from calc.numeric import POSITIVE_COUNT, count_up_to, require, require_all
@@ -9,6 +10,39 @@ MAX_HEADS = 65_536
 MAX_WIDTH = 10**8
 
 
+PER_TOKEN_KINDS = ("full", "sliding", "chunked", "latent", "sliding latent", "indexed", "indexed latent", "cross",
+                   "full with state", "sliding with state")  # fmt: skip
+"""Kinds whose layers keep something for each token; "cross" for each token of an encoder or an image."""
+OTHER_KINDS = ("recurrent", "shared", "none")
+"""Kinds that keep a state of one size, use another layer's keys and values, or keep nothing."""
+MODEL_DTYPE = "model"
+"""The dtype of what follows the model's own type, rather than having one of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Numbers that a layer keeps per sequence, whatever its length."""
+
+    kind: str
+    """"convolution": the last inputs of a short convolution; "recurrent": what a recurrence carries on."""
+    heads: int
+    """What ranks can share out: heads of a recurrence, channels of a convolution."""
+    numbers: int
+    """Numbers of one head or channel, in one column."""
+    columns: int = 1
+    """What must be kept of a convolution's kernel: all columns but the newest; 1 for a recurrence."""
+    dtype: str = MODEL_DTYPE
+    """bf16, fp16, fp32, int64, or "model" where it follows the model's type."""
+    transformers_columns: int = 1
+    """Columns that transformers keeps."""
+    transformers_dtype: str = MODEL_DTYPE
+    """The type that transformers keeps it in."""
+
+    def __post_init__(self) -> None:
+        require_all(count_up_to(MAX_WIDTH, low=1), heads=self.heads, numbers=self.numbers)
+        require_all(count_up_to(MAX_WIDTH), columns=self.columns, transformers_columns=self.transformers_columns)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
     """Layers that keep and read their cache in the same way."""
@@ -16,23 +50,57 @@ class LayerGroup:
     kind: str
     """How the layer's cache grows: "full" keeps every token."""
     layers: int
-    query_heads: int
-    kv_heads: int
-    key_width: int
-    """Numbers in one head's key."""
-    value_width: int
-    """Numbers in one head's value."""
+    query_heads: int = 0
+    kv_heads: int = 0
+    key_width: int = 0
+    """Numbers in one head's key; of a latent layer the numbers of its one plane, rotated part included."""
+    value_width: int = 0
+    """Numbers in one head's value; 0 in a latent layer, whose values are part of the plane."""
+    window: int | None = None
+    """Newest tokens that are kept, the token itself among them; None where all are."""
+    index_width: int = 0
+    """Numbers in the key by which an indexer picks tokens."""
+    index_dtype: str = MODEL_DTYPE
+    """fp32 where the indexer's keys are never anything else."""
+    extra_tokens: int = 0
+    """Tokens of a learned prompt that are kept before those of the sequence."""
+    cross_kv_heads: int = 0
+    """Heads of this layer's cross-attention over an encoder's tokens, in the same widths."""
+    states: tuple[State, ...] = ()
+    transformers_kv_heads: int | None = None
+    """Heads that transformers caches, where it repeats the model's own."""
+    transformers_trims: bool = True
+    """False where transformers keeps every token in spite of the window."""
+    transformers_token_bytes: int = 0
+    """What transformers keeps of each token besides numbers of the model's type: int64 positions."""
 
     def __post_init__(self) -> None:
         require(self.layers, count_up_to(MAX_LAYERS, low=1), "layers")
+        if self.kind in OTHER_KINDS:
+            return
+        if self.kind not in PER_TOKEN_KINDS:
+            raise ValueError(f"kind must be one of {', '.join((*PER_TOKEN_KINDS, *OTHER_KINDS))}, got {self.kind!r}")
         require_all(count_up_to(MAX_HEADS, low=1), query_heads=self.query_heads, kv_heads=self.kv_heads)
-        require_all(count_up_to(MAX_WIDTH, low=1), key_width=self.key_width, value_width=self.value_width)
+        require(self.key_width, count_up_to(MAX_WIDTH, low=1), "key_width")
+        require(self.value_width, count_up_to(MAX_WIDTH, low=0 if self.is_latent else 1), "value_width")
+        require(self.index_width, count_up_to(MAX_WIDTH), "index_width")
+        if self.window is not None:
+            require(self.window, POSITIVE_COUNT, "window")
         if self.query_heads % self.kv_heads:
             raise ValueError(f"query_heads must be a multiple of kv_heads = {self.kv_heads}, got {self.query_heads}")
 
     @property
+    def is_latent(self) -> bool:
+        """Whether one latent plane stands for the keys and values of all heads."""
+        return self.kind.endswith("latent")
+
+    @property
     def layout(self) -> str:
-        """The field's name of the head layout: MHA, GQA or MQA."""
+        """The field's name of the head layout: MHA, GQA, MQA or MLA; without attention, the kind."""
+        if self.kind in OTHER_KINDS:
+            return self.kind
+        if self.is_latent:
+            return "MLA"
         if self.kv_heads == 1:
             return "MQA"
         return "MHA" if self.kv_heads == self.query_heads else "GQA"
@@ -101,9 +169,16 @@ class ModelSpec:
     name: str
     model_type: str
     layer_groups: tuple[LayerGroup, ...]
-    weights: WeightShape
+    weights: WeightShape | None
+    """None where the parameters are not known by the rules here."""
     max_context: int | None
     """Tokens the config allows; None where it does not say."""
+    layer_order: tuple[int, ...] = ()
+    """The group of each layer, first layer to last; empty where one group follows the other."""
+    unknown_weights: str = ""
+    """What model it is whose parameters are not known, such as "a model with experts"."""
+    dtype: str = "bf16"
+    """The model's own type, which some states follow whatever the format of keys and values."""
     provenance: tuple[Provenance, ...] = ()
     warnings: tuple[str, ...] = ()
     """What a reader should know before relying on a number."""
@@ -117,6 +192,8 @@ class ModelSpec:
             raise ValueError("layer_groups must hold at least one group, got none")
         if self.max_context is not None:
             require(self.max_context, POSITIVE_COUNT, "max_context")
+        if self.layer_order and Counter(self.layer_order) != dict(enumerate(g.layers for g in self.layer_groups)):
+            raise ValueError("layer_order must name each group as often as it has layers")
 
     @property
     def layers(self) -> int:
@@ -127,6 +204,11 @@ class ModelSpec:
     def layout(self) -> str:
         """The head layouts of the groups, joined by " + "."""
         return " + ".join(dict.fromkeys(group.layout for group in self.layer_groups))
+
+    @property
+    def groups_in_order(self) -> tuple[int, ...]:
+        """The group of each layer, first layer to last."""
+        return self.layer_order or tuple(i for i, group in enumerate(self.layer_groups) for _ in range(group.layers))
 
 
 def with_kv_heads(model: ModelSpec, kv_heads: int) -> ModelSpec:
@@ -147,8 +229,10 @@ def with_kv_heads(model: ModelSpec, kv_heads: int) -> ModelSpec:
     Raises
     ------
     ValueError
-        If the query heads are not a multiple of `kv_heads`.
+        If the query heads are not a multiple of `kv_heads`, or a layer has no KV heads to change.
     """
     require(kv_heads, POSITIVE_COUNT, "kv_heads")
+    if fixed := [group.kind for group in model.layer_groups if group.kind in OTHER_KINDS or group.is_latent]:
+        raise ValueError(f"layers of kind {fixed[0]!r} have no KV heads to change")
     groups = tuple(replace(group, kv_heads=kv_heads) for group in model.layer_groups)
     return replace(model, layer_groups=groups, name=f"{model.name} with {kv_heads} KV heads", config_text="")

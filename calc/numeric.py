@@ -208,6 +208,13 @@ def exact_sum(counts: Any) -> int:
     return int(counts.sum())
 
 
+def smaller(first: Numeric, second: Numeric) -> Numeric:
+    """The smaller of two values, elementwise; exact Python integers stay what they are."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.minimum(first, second)
+    return min(first, second)
+
+
 def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Callable:
     """Make a plain-arithmetic function check its arguments and stay exact over scalars and arrays.
 

@@ -166,6 +166,11 @@ def parameters(model: ModelSpec) -> Parameters:
     Parameters
         Matrices, embedding, vectors and total [parameters].
 
+    Raises
+    ------
+    ValueError
+        If the parameters of such a model are not known.
+
     Notes
     -----
     Source: the shapes in transformers' modeling files; totals checked against its models and published sizes.
@@ -178,6 +183,8 @@ def parameters(model: ModelSpec) -> Parameters:
     (84934656, 124439808)
     """
     shape = model.weights
+    if shape is None:
+        raise ValueError(f"parameters of {model.unknown_weights or model.name} are not known here")
     head_matrix = shape.hidden_width * shape.vocabulary
     layer_matrices = sum(group.layers * _layer_matrices(shape, group) for group in model.layer_groups)
     embedding = head_matrix + shape.hidden_width * shape.position_embeddings

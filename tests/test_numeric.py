@@ -26,6 +26,7 @@ from calc.numeric import (
     larger,
     require,
     require_all,
+    smaller,
 )
 
 counts = st.integers(0, MAX_COUNT)
@@ -225,6 +226,16 @@ def test_several_values_are_checked_in_the_order_given():
 @given(st.integers(-(10**30), 10**30), st.integers(-(10**30), 10**30))
 def test_the_larger_of_two_scalars_is_exact(first, second):
     assert larger(first, second) == max(first, second)
+
+
+@given(st.integers(), st.integers())
+def test_the_smaller_of_two_scalars_is_exact(first, second):
+    assert smaller(first, second) == min(first, second)
+
+
+def test_the_smaller_of_arrays_is_taken_entry_by_entry():
+    assert smaller(np.array([1, 5]), 3).tolist() == [1, 3]
+    assert smaller(3, np.array([[1], [5]])).tolist() == [[1], [3]]
 
 
 def test_the_larger_of_arrays_is_taken_entry_by_entry():

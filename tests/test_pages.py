@@ -136,7 +136,7 @@ def test_a_pasted_config_becomes_the_model_and_goes_into_the_link_as_what_was_re
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"model_type": "mistral"}', "sliding window"),
+        ('{"model_type": "llama", "sliding_window": 4096}', "sliding window"),
         ('{"model_type": "no-such"}', "no-such"),
         ('{"model_type": "llama"', "JSON"),
         ("[" * 100_000, "nest"),
@@ -180,7 +180,8 @@ def test_uploads_are_read_or_refused_with_one_message():
         ("calls", "-1"), ("calls", "1e400"), ("calls", "9" * 400), ("calls", "nan"), ("calls", "2.5"), ("calls", "٣x"),
         ("prefix", "inf"), ("block", "0"), ("card", "claude-opus-4-6-foo"), ("date", "2026-13-01"), ("date", "0000"),
         ("model", "<script>alert(1)</script>"), ("model", "uploaded"), ("model", "pasted"), ("kv_dtype", "q99"),
-        ("input_price", "-1"), ("input_price", "nan"), ("config", '{"a'), ("config", '{"model_type": "mistral"}'),
+        ("input_price", "-1"), ("input_price", "nan"), ("config", '{"a'),
+            ("config", '{"model_type": "llama", "sliding_window": 4096}'),
         ("lifetime", "2h"), ("zzz", "1"), ("v", "99"),
     ],
 )  # fmt: skip
@@ -225,3 +226,34 @@ def test_inputs_keep_their_values_from_page_to_page():
 
 def test_a_gib_is_binary():
     assert bytes_text(GIB) == "1 GiB"
+
+
+OTHER_KINDS = {
+    "mistral": "sliding",
+    "gemma3_text": "full",
+    "gemma4_text": "sliding",
+    "deepseek_v3": "latent",
+    "deepseek_v32": "indexed latent",
+    "jamba": "recurrent",
+    "mamba2": "recurrent",
+    "falcon_h1": "full with state",
+    "bart": "full",
+    "mixtral": "full",
+}
+
+
+@pytest.mark.parametrize(("model_type", "kind"), OTHER_KINDS.items())
+def test_the_memory_of_any_layer_kind_is_shown_and_flop_are_refused_with_one_message(model_type, kind):
+    link = {"model": "pasted", "config": json.dumps({"model_type": model_type})}
+    for page in PAGES:
+        app = opened(page, **link)
+        assert not app.exception
+        if page == PAGES[1]:
+            assert not app.error
+            app.session_state["open_memory_formula"] = True
+            app.session_state["open_ladder"] = True
+            app.run()
+            assert not app.exception and not app.error
+            assert model_type == "mixtral" or f"layers of kind {kind}" in words(app)
+        else:
+            assert len(app.error) <= 1

@@ -45,8 +45,8 @@ CLASS_STYLES = {
 
 
 def layout_style(label: str) -> Style:
-    """Style of a head layout by its label, such as GQA-8."""
-    return LAYOUT_STYLES[label.split("-")[0]]
+    """Style of a head layout by its label, such as GQA-8; a model that no layout is compared with has GQA's."""
+    return LAYOUT_STYLES.get(label.split("-")[0], LAYOUT_STYLES["GQA"])
 
 
 def lines(

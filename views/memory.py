@@ -9,9 +9,10 @@ from calc.formats import bytes_text, count_text
 from calc.kv_cache import (
     bytes_per_number,
     context_warnings,
-    head_layouts,
     heads_per_rank,
     kv_cache_bytes,
+    layer_bytes,
+    layouts_to_compare,
     sequence_bytes,
     sequence_memory,
 )
@@ -28,7 +29,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     """Draws the answer, the first view and the closed sections."""
     model, tokens = scenario.model, scenario.tokens
     memory = sequence_memory(model, tokens, kv_dtype=scenario.kv_dtype, tensor_parallel=scenario.ranks)
-    layouts = head_layouts(model)
+    layouts = layouts_to_compare(model)
     sizes = {name: sequence_bytes(same, tokens, kv_dtype=scenario.kv_dtype) for name, same in layouts.items()}
     with answer:
         _verdict(scenario, layouts, sizes)
@@ -48,7 +49,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
             ),
             (
                 "Each further token",
-                bytes_text(sequence_bytes(model, 1, kv_dtype=scenario.kv_dtype)),
+                bytes_text(sequence_memory(model, 1, kv_dtype=scenario.kv_dtype).slope_bytes_per_token),
                 "What the cache of one sequence grows by, without replicas on further ranks.",
             ),
         ]
@@ -115,8 +116,8 @@ def _layout_table(scenario: Scenario, layouts: dict[str, ModelSpec], sizes: dict
         [
             {
                 "Layout": name + (" (this model)" if same is scenario.model else ""),
-                "KV heads": same.layer_groups[0].kv_heads,
-                "Bytes per token": sequence_bytes(same, 1, kv_dtype=scenario.kv_dtype),
+                "KV heads": max(group.kv_heads for group in same.layer_groups),
+                "Bytes per token": sequence_memory(same, 1, kv_dtype=scenario.kv_dtype).slope_bytes_per_token,
                 f"At {count_text(scenario.tokens)} tokens": bytes_text(sizes[name]),
                 "Against this model": sizes[name] / own if own else None,
             }
@@ -146,6 +147,8 @@ def _facts(model: ModelSpec) -> None:
 
 
 def _formula(scenario: Scenario) -> None:
+    if any(group.kind != "full" or group.cross_kv_heads for group in scenario.model.layer_groups):
+        return _layers_of_several_kinds(scenario)
     size = bytes_per_number(scenario.kv_dtype)
     text.latex(kv_cache_bytes)
     for group in scenario.model.layer_groups:
@@ -159,6 +162,20 @@ def _formula(scenario: Scenario) -> None:
                 f"{scenario.sequences:,} sequences x {group.layers} layers x {scenario.tokens:,} tokens x {heads} "
                 f"KV heads{replicated} x "
                 f"({group.key_width} + {group.value_width}) numbers x {size} bytes = {total:,} bytes = {bytes_text(total)}"
+            )
+        )
+
+
+def _layers_of_several_kinds(scenario: Scenario) -> None:
+    """What each group of layers keeps; the sum is the model's."""
+    layers = layer_bytes(scenario.model, scenario.tokens, kv_dtype=scenario.kv_dtype, tensor_parallel=scenario.ranks)
+    first = {group: index for index, group in reversed(list(enumerate(scenario.model.groups_in_order)))}
+    for index, group in enumerate(scenario.model.layer_groups):
+        window = f", window {group.window:,}" if group.window else ""
+        each = layers[first[index]].bytes
+        st.markdown(
+            text.text_only(
+                f"{group.layers} layers of kind {group.kind}{window}: {each:,} bytes each = {group.layers * each:,} bytes"
             )
         )
 

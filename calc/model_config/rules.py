@@ -7,7 +7,7 @@ from importlib.resources import files
 from numbers import Integral
 from typing import Any
 
-from calc.config_file import shown
+from calc.model_config.file import shown
 from calc.model_spec import MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from calc.numeric import MAX_COUNT, Range, count_up_to, require
 
@@ -29,13 +29,32 @@ WHOLE_NUMBERS: dict[str, Range] = {
     "outer_norms": _FEW,
     "query_key_norm_vectors": _FEW,
 }
+OF_CACHES: dict[str, Range] = {
+    "window": count_up_to(MAX_COUNT, low=1),
+    "stated_window": count_up_to(MAX_COUNT, low=1),
+    "chunk": count_up_to(MAX_COUNT, low=1),
+    "previous_tokens": count_up_to(MAX_COUNT - 1),
+    "local_attention": count_up_to(MAX_COUNT, low=2),
+    "extra_tokens": count_up_to(MAX_COUNT),
+    **dict.fromkeys(("sliding_kv_heads", "sliding_query_heads", "global_kv_heads", "full_kv_heads", "state_heads",
+                     "state_groups", "linear_heads", "linear_key_heads", "linear_value_heads", "ngram_streams"), _HEADS),
+    **dict.fromkeys(("value_width", "latent_width", "rope_width", "index_width", "global_head_width",
+                     "sliding_head_width", "sliding_latent_width", "sliding_rope_width", "sliding_nope_width",
+                     "conv_kernel", "state_inner_width", "state_width", "state_head_width", "linear_head_width",
+                     "linear_key_width", "linear_value_width", "recurrence_width", "expansion", "ngram_size",
+                     "ngram_kernel", "experts_per_token"), _WIDTH),
+}  # fmt: skip
+"""Facts that some kinds of layers need, each read only where a layer needs it."""
 YES_NO = (
     "gated_mlp", "tied_head", "query_key_value_bias", "attention_output_bias", "mlp_bias", "head_bias",
     "query_key_norm", "query_key_norm_per_head",
 )  # fmt: skip
 OF_LAYERS = ("layers", "query_heads", "kv_heads", "head_width", "max_context")
 FACTS = (*WHOLE_NUMBERS, *YES_NO)
-"""Every fact that a config is read for."""
+"""Every fact that the config of a model with known parameters is read for."""
+RANGES = {**WHOLE_NUMBERS, **OF_CACHES}
+DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+"""Types that a config names, in the words used here."""
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -46,17 +65,21 @@ def _pattern(names: list[str]) -> re.Pattern:
     return re.compile("|".join(map(fnmatch.translate, names)))
 
 
-FAMILIES = _table("families.toml")
-"""The rules of each model_type that is read."""
+FAMILIES = _table("families.toml") | _table("cache_families.toml")
+"""The rules of each model_type that is read; those of cache_families.toml say nothing of parameters."""
 EVERY_FAMILY = FAMILIES.pop("every_family")
+TEXT_MODELS = {name: row["text_model"] for name, row in FAMILIES.items() if "text_model" in row}
+"""The model_type of a larger model's text model, by that of the larger model."""
+FAMILIES = {name: row for name, row in FAMILIES.items() if name not in TEXT_MODELS}
 _FIELDS = _table("layer_kinds.toml")
 _KINDS = {kind: _pattern(names) for kind, names in _FIELDS["layer_kinds"].items()}
 _HARMLESS = _pattern(_FIELDS["harmless"]["fields"])
+_OF_PARAMETERS = _pattern(_FIELDS["of_parameters"]["fields"])
 
 
 def checked(value: Any, fact: str, field: str) -> int | bool:
     """A config field's value as the fact it is read for, or a ValueError that names the field and what is allowed."""
-    allowed = WHOLE_NUMBERS.get(fact)
+    allowed = RANGES.get(fact)
     if allowed is None and isinstance(value, bool):
         return value
     if allowed is None or isinstance(value, bool) or not isinstance(value, Integral):
@@ -66,7 +89,7 @@ def checked(value: Any, fact: str, field: str) -> int | bool:
 
 def allowed_values(fact: str) -> str:
     """What a fact may be, in words."""
-    return str(WHOLE_NUMBERS.get(fact, "true or false"))
+    return str(RANGES.get(fact, "true or false"))
 
 
 def other_layer_kind(config: dict[str, Any]) -> tuple[str, str] | None:
@@ -86,9 +109,19 @@ def refuse_other_layer_kinds(config: dict[str, Any]) -> None:
         raise unsupported_layer_kind(*kind)
 
 
+def signals_experts(field: str) -> bool:
+    """Whether a field is about experts, which no cache depends on."""
+    return bool(_KINDS["mixture of experts"].match(field))
+
+
 def unsupported_layer_kind(kind: str, where: str) -> ValueError:
     """The one message for a layer kind that no formula here covers."""
     return ValueError(f"layer kind {kind!r} ({where}) is not supported yet")
+
+
+def is_of_parameters(field: str) -> bool:
+    """Whether a field is one that only parameters depend on."""
+    return bool(_OF_PARAMETERS.match(field))
 
 
 def is_known_field(field: str) -> bool:
