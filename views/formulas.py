@@ -156,17 +156,25 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
 
 def _entry(entry: Entry, scenario: Scenario) -> None:
     docstring = inspect.getdoc(entry.function) or ""
-    values = entry.values(scenario)
     with st.container(border=True):
         st.markdown(f"**{text.text_only(docstring.splitlines()[0])}**")
         text.latex(entry.function)
-        arguments = ", ".join(f"{name} = {_shown(value)}" for name, value in values.items())
-        st.markdown(text.text_only(f"{arguments}: {_shown(entry.function(**values))} {entry.unit}"))
+        st.markdown(text.text_only(_with_numbers(entry, scenario)))
         source = re.search(r"Source: (.+?)(?:\n\n|\Z)", docstring, re.DOTALL)
         st.caption(
             text.text_only(f"calc.{entry.function.__module__.split('.', 1)[1]}.{entry.function.__name__}. ")
             + (text.text_only(f"Source: {' '.join(source[1].split())}".replace("`", "")) if source else "")
         )
+
+
+def _with_numbers(entry: Entry, scenario: Scenario) -> str:
+    """The formula's arguments and result, or why it has none for this model."""
+    try:
+        values = entry.values(scenario)
+        arguments = ", ".join(f"{name} = {_shown(value)}" for name, value in values.items())
+        return f"{arguments}: {_shown(entry.function(**values))} {entry.unit}"
+    except ValueError as problem:
+        return f"No number for {scenario.model.name}: {problem}."
 
 
 def _shown(value: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from calc.kv_cache import BYTES_PER_NUMBER
+from calc.kv_cache import BYTES_PER_NUMBER, ENGINES
 from calc.model_config import config_as_read, read_config
 from calc.model_spec import ModelSpec
 from calc.numeric import Range, count_up_to
@@ -191,6 +191,14 @@ KV_DTYPE = Choice(
     default="bf16",
     options=lambda: tuple(BYTES_PER_NUMBER),
 )
+ENGINE = Choice(
+    key="engine",
+    label="Allocation rule",
+    help="ideal: what any implementation must keep. transformers: what that library's dynamic cache holds after a prefill, "
+    "in the model's own type.",
+    default="ideal",
+    options=lambda: ENGINES,
+)
 RANKS = Whole(
     key="ranks",
     label="Tensor-parallel ranks",
@@ -217,7 +225,7 @@ DECODED = Whole(
 
 FIELDS: tuple[Field, ...] = (
     CALLS, PREFIX, GROWTH, BLOCK, SUMMARY, INSTRUCTION, OUTPUT, CARD, DATE, LIFETIME, MINIMUM, *PRICES.values(),
-    CONFIG, MODEL, TOKENS, SEQUENCES, KV_DTYPE, RANKS, CACHED, DECODED,
+    CONFIG, MODEL, TOKENS, SEQUENCES, KV_DTYPE, RANKS, ENGINE, CACHED, DECODED,
 )  # fmt: skip
 """In the order of a link; CONFIG stands before MODEL, which may name it."""
 
@@ -237,6 +245,7 @@ class Scenario:
     sequences: int
     kv_dtype: str
     ranks: int
+    engine: str
     cached: int
     decoded: int
 
@@ -254,7 +263,19 @@ def scenario() -> Scenario:
     value = {field.key: field.checked(st.session_state.get(field.key, field.default)) for field in FIELDS}
     run = AgentRun(**{key: value[key] for key in
                       ("calls", "prefix", "growth", "output", "block", "summary", "instruction")})  # fmt: skip
-    shared = ("card", "date", "lifetime", "minimum", "tokens", "sequences", "kv_dtype", "ranks", "cached", "decoded")
+    shared = (
+        "card",
+        "date",
+        "lifetime",
+        "minimum",
+        "tokens",
+        "sequences",
+        "kv_dtype",
+        "ranks",
+        "engine",
+        "cached",
+        "decoded",
+    )
     return Scenario(
         run=run,
         prices=tuple((name, value[field.key]) for name, field in PRICES.items()),
