@@ -88,7 +88,7 @@ def test_a_pasted_config_is_used_and_survives_in_the_link(page, server):
     becomes(page, "31.25 MiB")
     page.get_by_text("Use your own config.json").click()
     box = page.get_by_role("textbox", name="Paste the config.json")
-    box.fill('{"model_type": "mistral"}')
+    box.fill('{"model_type": "llama", "sliding_window": 4096}')
     box.press("Control+Enter")
     page.get_by_text("This config was not used").wait_for()
     assert "31.25 MiB" in answer(page).inner_text()
