@@ -25,6 +25,12 @@ from calc.presets import model_ids, model_preset
 from calc.weights import matrix_flops, parameters
 
 LLAMA_8B = model_preset("llama-3.1-8b")
+WITH_FLOPS = [
+    name
+    for name in model_ids()
+    if (model := model_preset(name)).weights and all(group.kind == "full" for group in model.layer_groups)
+]
+"""Presets whose FLOP are known: of the others, layers or weights are of another kind."""
 SIZES = {"vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
          "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 FALCON_SIZES = {field: SIZES[field] for field in SIZES if field != "intermediate_size"}
@@ -196,7 +202,13 @@ def added(parts):
     return Flops(attention=sum(part.attention for part in parts), matrices=sum(part.matrices for part in parts))
 
 
-@given(st.sampled_from(model_ids()), st.integers(1, 40), st.integers(1, 10**6), st.integers(1, 10**5))
+@pytest.mark.parametrize("name", [name for name in model_ids() if name not in WITH_FLOPS])
+def test_a_preset_of_another_kind_is_refused(name):
+    with pytest.raises(ValueError, match="are not known here"):
+        prefill_flops(model_preset(name), 1000)
+
+
+@given(st.sampled_from(WITH_FLOPS), st.integers(1, 40), st.integers(1, 10**6), st.integers(1, 10**5))
 @settings(deadline=None)
 def test_a_run_is_the_sum_over_its_calls(name, calls, prefix, growth):
     model = model_preset(name)
