@@ -8,12 +8,11 @@ from calc.layer_formulas import (
     indexer_layer_bytes,
     latent_layer_bytes,
     recurrent_state_bytes,
-    total,
     transformers_window_tokens,
     window_tokens,
 )
 from calc.model_spec import MODEL_DTYPE, LayerGroup, State
-from calc.numeric import POSITIVE_COUNT, Numeric, count_up_to, require_scalar
+from calc.numeric import POSITIVE_COUNT, Numeric, count_up_to, require_scalar, total
 
 STATE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "int64": 8}
 """Types of their own that states have, in bytes."""

@@ -1,6 +1,5 @@
 """Tokens into dollars: four disjoint classes of input and the output, priced by a dated card whose tier the prompt picks."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
@@ -150,7 +149,7 @@ class ByClass:
 
     def summed(self) -> "ByClass":
         """Sum over the calls of every class."""
-        return self._map(exact_sum)
+        return ByClass(**{name: exact_sum(value) for name, value in self.as_dict().items()})
 
     def __add__(self, other: "ByClass") -> "ByClass":
         return ByClass(**{name: getattr(self, name) + getattr(other, name) for name in CLASSES})
@@ -158,9 +157,6 @@ class ByClass:
     def as_dict(self) -> dict[str, Any]:
         """Class name and value."""
         return {name: getattr(self, name) for name in CLASSES}
-
-    def _map(self, function: Callable[[Any], Any]) -> "ByClass":
-        return ByClass(**{name: function(getattr(self, name)) for name in CLASSES})
 
 
 CLASSES = tuple(field.name for field in fields(ByClass))

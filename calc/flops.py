@@ -1,16 +1,13 @@
 """What a model computes and reads: attention and matrix products together, for prefill, decode and a whole agent run."""
 
 from dataclasses import dataclass
-from functools import reduce
 
 from calc.attention import attention_flops, causal_pairs, run_pairs_without_reuse, square_pairs
 from calc.kv_cache import sequence_bytes
 from calc.model_spec import ModelSpec
-from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, formula, require, require_all
+from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_all, total
 from calc.tokens import last_call_tokens, submitted_input_tokens
 from calc.weights import matrix_flops, parameters
-
-FLOPS = count_up_to(10**63)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +22,7 @@ class Flops:
     @property
     def total(self) -> Numeric:
         """Attention and matrix products."""
-        return _added(self.attention, self.matrices)
-
-
-@formula("a + b", first=FLOPS, second=FLOPS)
-def _added(first: Numeric, second: Numeric) -> Numeric:
-    """A sum that does not wrap around in arrays."""
-    return first + second
+        return total((self.attention, self.matrices))
 
 
 def _attention(model: ModelSpec, pairs: Numeric) -> Numeric:
@@ -39,19 +30,16 @@ def _attention(model: ModelSpec, pairs: Numeric) -> Numeric:
         parameters(model)  # raises, and says what is not known
     if other := [group.kind for group in model.layer_groups if group.kind != "full" or group.cross_kv_heads]:
         raise ValueError(f"FLOP of layers of kind {other[0]!r} are not known here, only of full attention")
-    return reduce(
-        _added,
-        (
-            attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)
-            for group in model.layer_groups
-        ),
+    return total(
+        attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)
+        for group in model.layer_groups
     )
 
 
 def _matrices(model: ModelSpec, tokens: Numeric, logits: Numeric) -> Numeric:
     """Layer matrices on all tokens, the head on those whose logits are wanted."""
     size = parameters(model)
-    return _added(matrix_flops(size.layer_matrices, tokens), matrix_flops(size.head_matrix, logits))
+    return total((matrix_flops(size.layer_matrices, tokens), matrix_flops(size.head_matrix, logits)))
 
 
 def prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Flops:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from calc.cache_rules import RANKS, Counting, LayerParts
 from calc.cache_rules import heads_per_rank as heads_per_rank
-from calc.layer_formulas import times, total
+from calc.layer_formulas import times
 from calc.model_spec import OTHER_KINDS, ModelSpec, with_kv_heads
 from calc.names import known
-from calc.numeric import COUNT, POSITIVE, Numeric, formula, require, require_scalar
+from calc.numeric import COUNT, POSITIVE, Numeric, formula, require, require_scalar, total
 
 BYTES_PER_NUMBER = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "int8": 1}
 """Cache formats whose numbers carry no scales, in bytes."""

@@ -1,7 +1,5 @@
 """What one layer keeps for one sequence: a formula for each kind of layer."""
 
-from functools import reduce
-
 from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, count_up_to, formula, smaller
 
 BYTES = count_up_to(10**33)
@@ -273,17 +271,7 @@ def recurrent_state_bytes(heads: Numeric, numbers: Numeric, bytes_per_number: Nu
     return heads * numbers * bytes_per_number
 
 
-@formula("a + b", first=BYTES, second=BYTES)
-def _added(first: Numeric, second: Numeric) -> Numeric:
-    return first + second
-
-
 @formula("a b", each=BYTES, number=COUNT)
 def times(each: Numeric, number: Numeric) -> Numeric:
     """Bytes of a number of ranks or layers, which do not wrap around in arrays."""
     return each * number
-
-
-def total(terms: list[Numeric]) -> Numeric:
-    """The sum of terms, which does not wrap around in arrays."""
-    return reduce(_added, terms, 0)

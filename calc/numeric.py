@@ -283,3 +283,13 @@ def _evaluated(function: Callable, arguments: Mapping[str, Any], numbers: Mappin
 
 def _is_whole(number: Numeric) -> bool:
     return number.dtype.kind == "i" if isinstance(number, np.ndarray) else isinstance(number, int)
+
+
+@formula("a + b", first=count_up_to(10**63), second=count_up_to(10**63))
+def _added(first: Numeric, second: Numeric) -> Numeric:
+    return first + second
+
+
+def total(terms: Iterable[Numeric]) -> Numeric:
+    """The sum of whole numbers, elementwise; arrays do not wrap around."""
+    return functools.reduce(_added, terms, 0)

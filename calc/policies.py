@@ -42,8 +42,10 @@ class AgentRun:
         ranges |= {"calls": count_up_to(MAX_LISTED_CALLS, low=1), "block": POSITIVE_COUNT}
         for name, allowed in ranges.items():
             object.__setattr__(self, name, require_scalar(getattr(self, name), allowed, name))
-        growth = growth_per_call(self.calls, self.growth) if isinstance(self.growth, Iterable) else self.growth
-        whole = tuple(growth.tolist()) if isinstance(self.growth, Iterable) else require_scalar(growth, COUNT, "growth")
+        if isinstance(self.growth, Iterable):
+            whole = tuple(growth_per_call(self.calls, self.growth).tolist())
+        else:
+            whole = require_scalar(self.growth, COUNT, "growth")
         object.__setattr__(self, "growth", whole)
 
 

@@ -150,9 +150,7 @@ def _ladder(scenario: Scenario) -> pd.DataFrame:
 
 
 def _decode(scenario: Scenario) -> None:
-    contexts = np.unique(
-        np.geomspace(100, min(max(10 * LADDER[-1], 2 * scenario.tokens), MAX_CHARTED), 120).round().astype(np.int64)
-    )
+    contexts = _contexts(max(10 * LADDER[-1], 2 * scenario.tokens))
     text.chart(
         charts.lines(
             _parts(contexts, decode_flops(scenario.model, contexts)),

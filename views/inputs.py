@@ -15,6 +15,7 @@ from calc.presets import model_ids, model_label, model_preset
 from calc.prices import FIRST_DAY, LAST_DAY, priced_models
 from views import link
 from views.fields import Choice, Day, Field, Hidden, Price, Whole
+from views.text import text_only
 
 PASTED = "pasted"
 UPLOADED = "uploaded"
@@ -325,7 +326,7 @@ def own_config() -> None:
 def render_config_problem() -> None:
     """Says why the config that was given last is not what the page shows."""
     if problem := st.session_state.get(_CONFIG_PROBLEM):
-        st.error(link.text_only(problem), title="This config was not used; the page still shows the model before it")
+        st.error(text_only(problem), title="This config was not used; the page still shows the model before it")
 
 
 def _take_pasted() -> None:

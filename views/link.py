@@ -11,6 +11,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from views.fields import Field
+from views.text import text_only
 
 VERSION_KEY = "v"
 VERSION = "1"
@@ -75,11 +76,6 @@ def render_problems() -> None:
             + f"{more}\n\nThe default stands in each place; the link's other values were kept.",
             title="This link could not be opened as it is",
         )
-
-
-def text_only(text: str) -> str:
-    """A text that markdown shows as it is."""
-    return "".join(f"\\{character}" if character in "\\`*_{}[]<>()#+-.!|$:~" else character for character in text)
 
 
 def write(fields: Sequence[Field]) -> None:

@@ -18,7 +18,7 @@ from calc.kv_cache import (
     layouts_to_compare,
     sequence_memory,
 )
-from calc.model_spec import ModelSpec
+from calc.model_spec import LayerGroup, ModelSpec
 from calc.numeric import Numeric
 from calc.units import GIB, KIB
 from views import charts, inputs, layout, text
@@ -130,11 +130,21 @@ def _remarks(
         yield f"Counted as {scenario.engine} allocates."
 
 
+def _layers_by_group(scenario: Scenario, ranks: int = 1) -> list[tuple[LayerGroup, int]]:
+    """Each group of layers, and what one of its layers keeps over all ranks."""
+    layers = layer_bytes(
+        scenario.model,
+        scenario.tokens,
+        kv_dtype=scenario.kv_dtype,
+        engine=scenario.engine,
+        tensor_parallel=ranks,
+    )
+    order = scenario.model.groups_in_order
+    return [(group, layers[order.index(number)].bytes) for number, group in enumerate(scenario.model.layer_groups)]
+
+
 def _kinds_table(scenario: Scenario) -> pd.DataFrame:
     """Layers by kind: what one keeps now, and what all of the kind keep."""
-    model = scenario.model
-    layers = layer_bytes(model, scenario.tokens, kv_dtype=scenario.kv_dtype, engine=scenario.engine)
-    first = {group: number for number, group in reversed(list(enumerate(model.groups_in_order)))}
     return pd.DataFrame(
         [
             {
@@ -142,10 +152,10 @@ def _kinds_table(scenario: Scenario) -> pd.DataFrame:
                 "Kind": group.kind,
                 "Window (tokens)": f"{group.window:,}" if group.window else "none",
                 "Heads": group.layout,
-                "Each keeps": bytes_text(layers[first[number]].bytes),
-                "Together": bytes_text(group.layers * layers[first[number]].bytes),
+                "Each keeps": bytes_text(each),
+                "Together": bytes_text(group.layers * each),
             }
-            for number, group in enumerate(model.layer_groups)
+            for group, each in _layers_by_group(scenario)
         ]
     )
 
@@ -207,16 +217,7 @@ def _formula(scenario: Scenario) -> None:
     if plain:
         text.latex(kv_cache_bytes)
     size = bytes_per_number(scenario.kv_dtype)
-    layers = layer_bytes(
-        scenario.model,
-        scenario.tokens,
-        kv_dtype=scenario.kv_dtype,
-        engine=scenario.engine,
-        tensor_parallel=scenario.ranks,
-    )
-    first = {group: number for number, group in reversed(list(enumerate(scenario.model.groups_in_order)))}
-    for number, group in enumerate(scenario.model.layer_groups):
-        each = layers[first[number]].bytes
+    for group, each in _layers_by_group(scenario, scenario.ranks):
         total = scenario.sequences * group.layers * each
         if plain:
             heads = heads_per_rank(group.kv_heads, scenario.ranks) * scenario.ranks

@@ -10,12 +10,16 @@ import streamlit as st
 
 from calc.formats import usd_text
 from calc.names import UnknownName
-from views.link import text_only
 
 NARROWEST = 185
 """Pixels that a headline number needs; where four do not fit, they wrap."""
 
 CHART_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+
+def text_only(text: str) -> str:
+    """A text that markdown shows as it is."""
+    return "".join(f"\\{character}" if character in "\\`*_{}[]<>()#+-.!|$:~" else character for character in text)
 
 
 @contextmanager
