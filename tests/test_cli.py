@@ -116,6 +116,14 @@ def test_a_separator_out_of_place_is_refused(refusal, typed):
     assert repr(typed) in refusal("tokens", "--calls", typed, "--prefix", "1", "--growth", "1")
 
 
+def test_the_model_s_own_layout_is_counted_by_the_rule_that_was_asked_for(answer, tmp_path):
+    # A window of 4,096 keeps 4,095 tokens in transformers: 32 layers x 4,095 x 8 heads x 256 numbers x 2 bytes.
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "mistral"}')
+    found = answer("memory", "--config", str(file), "--tokens", "9000", "--engine", "transformers")
+    assert found["bytes"] == found["layout_bytes"]["GQA-8"] == 32 * 4095 * 8 * 256 * 2
+
+
 def test_memory_gives_the_published_bytes(answer, config):
     found = answer("memory", "--config", config, "--tokens", "128000")
     assert found["bytes"] == found["bytes_per_rank"] == 16_777_216_000

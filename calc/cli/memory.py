@@ -42,7 +42,7 @@ def command(
         encoder_tokens=encoder_tokens,
     )
     layouts = {
-        name: sequence_bytes(same, tokens, kv_dtype=kv_dtype, encoder_tokens=encoder_tokens)
+        name: sequence_bytes(same, tokens, kv_dtype=kv_dtype, engine=engine, encoder_tokens=encoder_tokens)
         for name, same in layouts_to_compare(model).items()
     }
     warnings = [*model.warnings, *context_warnings(model, tokens)]
