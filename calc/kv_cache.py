@@ -1,49 +1,18 @@
 """Bytes of the KV cache: what one sequence must keep, per rank and in all, and the same model under other head layouts."""
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
 
-from calc.cache_rules import RANKS, Counting, LayerParts
-from calc.cache_rules import heads_per_rank as heads_per_rank
-from calc.layer_formulas import times
+import numpy as np
+
+from calc.engines import engine_rule
+from calc.engines.ideal import Ideal
+from calc.engines.layers import LayerParts, LayerRule, Sizes
+from calc.kv_formats import kv_format
 from calc.model_spec import OTHER_KINDS, ModelSpec, with_kv_heads
-from calc.names import known
-from calc.numeric import COUNT, POSITIVE, Numeric, formula, require, require_scalar, total
-
-BYTES_PER_NUMBER = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1, "int8": 1}
-"""Cache formats whose numbers carry no scales, in bytes."""
-
-DTYPE_ALIASES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32",
-                 "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}  # fmt: skip
-
-ENGINES = ("ideal", "transformers")
-"""Allocation rules: "ideal" is what any implementation must keep, without rounding; "transformers" is what that
-library's dynamic cache holds after a prefill."""
-
-
-def bytes_per_number(kv_dtype: str) -> int:
-    """Size of one cached number in a format.
-
-    Parameters
-    ----------
-    kv_dtype : str
-        bf16, fp16, fp32, fp8, int8, or an alias such as bfloat16 [name].
-
-    Returns
-    -------
-    int
-        Bytes of one number [bytes].
-
-    Raises
-    ------
-    LookupError
-        If the format is not known.
-
-    Examples
-    --------
-    >>> bytes_per_number("bfloat16"), bytes_per_number("fp8")
-    (2, 1)
-    """
-    return BYTES_PER_NUMBER[known(kv_dtype, BYTES_PER_NUMBER, "KV format", aliases=DTYPE_ALIASES)]
+from calc.numeric import COUNT, POSITIVE, Numeric, formula, larger, require, require_scalar
+from calc.parallel import Split, pipeline_stages
 
 
 @formula(
@@ -98,18 +67,38 @@ def kv_cache_bytes(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """What one pipeline stage holds of one sequence."""
+
+    layers: range
+    """Indices of its layers."""
+    bytes_per_rank: Numeric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceMemory:
     """KV cache of one sequence: total, per rank, and how it grows."""
 
     bytes: Numeric
-    """Over all ranks, replicas counted."""
+    """Over all ranks that hold the sequence, replicas counted."""
     bytes_per_rank: Numeric
+    """On the fullest rank."""
     floor_bytes: int
     """What a sequence takes before its first token, over all ranks: states, and keys and values of an encoder."""
-    slope_bytes_per_token: int
-    """What each further token takes once every window is full, over all ranks."""
+    slope_bytes_per_token: Numeric
+    """What each further token takes once every window is full, over all ranks; a mean where pages are padded."""
     plateau_bytes: int = 0
     """What the layers with a window take once it is full, over all ranks."""
+    stages: tuple[StageMemory, ...] = ()
+    """The pipeline stages, first to last."""
+    replication: float = 1.0
+    """What all ranks must keep over what one rank alone would, whatever an engine rounds: at least 1."""
+
+    @property
+    def worst_stage(self) -> int:
+        """Index of the stage whose ranks hold most, of the longest sequence where there are several."""
+        sizes = [np.max(stage.bytes_per_rank) for stage in self.stages]
+        return sizes.index(max(sizes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +109,76 @@ class LayerBytes:
     bytes: Numeric
 
 
-def sequence_memory(
+def cache_rule(
     model: ModelSpec,
-    tokens: Numeric,
     *,
     kv_dtype: str = "bf16",
+    value_dtype: str | None = None,
     engine: str = "ideal",
     tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    data_parallel: int = 1,
+    decode_context_parallel: int = 1,
     encoder_tokens: int = 0,
-) -> SequenceMemory:
+    **settings: Any,
+) -> LayerRule:
+    """The rule by which an engine allocates the cache of a model.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    kv_dtype : str
+        Format of the cached keys and values; with engine="transformers" the type of the whole model [name].
+    value_dtype : str or None
+        Format of the values, where it is another than that of the keys; None: the same [name].
+    engine : str
+        ideal, transformers, vllm, sglang or llama.cpp [name].
+    tensor_parallel : int
+        Ranks that share the KV heads; where there are more ranks than heads, heads are replicated, as a latent plane
+        is; states are shared out by heads and channels [ranks].
+    pipeline_parallel : int
+        Stages that share out the layers [stages].
+    data_parallel : int
+        Groups of the tensor-parallel ranks, each of which attends for sequences of its own [groups].
+    decode_context_parallel : int
+        Ranks of a group that share out the tokens of a sequence [ranks].
+    encoder_tokens : int
+        Tokens of the encoder or image that cross-attention reads; other models take no notice [tokens].
+    **settings
+        Settings of the engine, as `calc.engines.engine_settings` lists them [each as its rule says].
+
+    Returns
+    -------
+    LayerRule
+        What counts stages and layers [rule].
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range, the model cannot be split so, or the engine has no such format or setting.
+    LookupError
+        If a format or the engine is not known.
+    """
+    split = Split(
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        data_parallel=data_parallel,
+        decode_context_parallel=decode_context_parallel,
+    )
+    keys = kv_format(kv_dtype)
+    follows = keys if engine == "transformers" else kv_format(model.dtype)
+    sizes = Sizes(
+        keys=keys,
+        values=keys if value_dtype is None else kv_format(value_dtype),
+        model_bytes=follows.block_bytes,
+        split=split,
+        encoder_tokens=require_scalar(encoder_tokens, COUNT, "encoder_tokens"),
+    )
+    return engine_rule(engine, model, sizes, settings)
+
+
+def sequence_memory(model: ModelSpec, tokens: Numeric, **options: Any) -> SequenceMemory:
     """KV cache of one sequence of a model, with its share per rank.
 
     Parameters
@@ -136,47 +186,47 @@ def sequence_memory(
     model : ModelSpec
         The model [facts].
     tokens : int or array
-        Tokens in the cache [tokens].
-    kv_dtype : str
-        Format of the cached keys and values; with engine="transformers" the type of the whole model [name].
-    engine : str
-        Allocation rule; "ideal" is what any implementation must keep, "transformers" what that library's dynamic cache
-        holds after a prefill [name].
-    tensor_parallel : int
-        Ranks that share the KV heads; where there are more ranks than heads, heads are replicated, as a latent plane
-        is; states are shared out by heads and channels [ranks].
-    encoder_tokens : int
-        Tokens of the encoder or image that cross-attention reads; other models take no notice [tokens].
+        Tokens in the cache; under a serving engine the longest sequence that it is told to take [tokens].
+    **options
+        Format, engine, ranks and settings, as `cache_rule` takes them [each as it says].
 
     Returns
     -------
     SequenceMemory
-        Total over all ranks, per rank, floor, slope and plateau [bytes, bytes per token].
+        Total over all ranks, per rank, floor, slope, plateau and stages [bytes, bytes per token].
 
     Raises
     ------
     ValueError
-        If a number is out of range, or the heads cannot be split over the ranks.
+        If a number is out of range, the model cannot be split so, or the engine has no such format or setting.
     LookupError
-        If the format or the engine is not known.
+        If a format or the engine is not known.
 
     Notes
     -----
-    Beyond every window, bytes = floor + plateau + slope n. A rank holds max(1, h_kv / ranks) heads. The KV format does
-    not touch states. Source: vLLM and SGLang, rule 1 of their cache planning; transformers 5.24.0.
+    Beyond every window, bytes = floor + plateau + slope n, up to an engine's rounding. A rank holds max(1, h_kv / ranks)
+    heads. The KV format does not touch states. Sources: `calc.engines.engine_version`.
+
+    Examples
+    --------
+    >>> from calc.presets import model_preset
+    >>> memory = sequence_memory(model_preset("llama-3.1-8b"), 1000, engine="vllm", tensor_parallel=16)
+    >>> memory.bytes, memory.bytes_per_rank, memory.replication
+    (264241152, 16515072, 2.0)
     """
     tokens = require(tokens, COUNT, "tokens")
-    counting = _counting(model, kv_dtype, engine, tensor_parallel, encoder_tokens)
-    now = _all_layers(model, counting, tokens)
-    widest = max((group.window or 0 for group in model.layer_groups), default=0)
-    full, one = _all_layers(model, counting, widest), _all_layers(model, counting, 1)
-    per_rank = total([now.growing, now.windowed, now.fixed])
+    rule = cache_rule(model, **options)
+    stages = pipeline_stages(model.layers, rule.sizes.split.pipeline_parallel)
+    held = tuple(StageMemory(layers=layers, bytes_per_rank=rule.stage(layers, tokens).total) for layers in stages)
+    one_step, far = _over_stages(rule, stages, rule.step), _over_stages(rule, stages, rule.full_windows_at)
     return SequenceMemory(
-        bytes=times(per_rank, counting.ranks),
-        bytes_per_rank=per_rank,
-        floor_bytes=now.fixed * counting.ranks,
-        slope_bytes_per_token=one.growing * counting.ranks,
-        plateau_bytes=full.windowed * counting.ranks,
+        bytes=_over_stages(rule, stages, tokens).total,
+        bytes_per_rank=functools.reduce(larger, (stage.bytes_per_rank for stage in held)),
+        floor_bytes=one_step.fixed,
+        slope_bytes_per_token=_mean(one_step.growing, rule.step),
+        plateau_bytes=far.windowed,
+        stages=held,
+        replication=_replication(rule, stages),
     )
 
 
@@ -187,7 +237,7 @@ def sequence_bytes(
     kv_dtype: str = "bf16",
     engine: str = "ideal",
     tensor_parallel: int = 1,
-    encoder_tokens: int = 0,
+    **options: Any,
 ) -> Numeric:
     """Bytes of the KV cache of one sequence of a model, over all ranks.
 
@@ -196,15 +246,15 @@ def sequence_bytes(
     model : ModelSpec
         The model [facts].
     tokens : int or array
-        Tokens in the cache [tokens].
+        Tokens in the cache; under a serving engine the longest sequence that it is told to take [tokens].
     kv_dtype : str
         Format of the cached keys and values [name].
     engine : str
         Allocation rule [name].
     tensor_parallel : int
         Ranks that share the KV heads [ranks].
-    encoder_tokens : int
-        Tokens of the encoder or image that cross-attention reads [tokens].
+    **options
+        Other formats, splits and settings, as `cache_rule` takes them [each as it says].
 
     Returns
     -------
@@ -214,33 +264,27 @@ def sequence_bytes(
     Raises
     ------
     ValueError
-        If a number is out of range, or the heads cannot be split over the ranks.
+        If a number is out of range, the model cannot be split so, or the engine has no such format or setting.
     LookupError
-        If the format or the engine is not known.
+        If a format or the engine is not known.
 
     Notes
     -----
     See `sequence_memory`, which also gives the share of one rank.
+
+    Examples
+    --------
+    >>> from calc.presets import model_preset
+    >>> sequence_bytes(model_preset("llama-3.1-8b"), 128_000, kv_dtype="q8_0", engine="llama.cpp")
+    8912896000
     """
-    return sequence_memory(
-        model,
-        tokens,
-        kv_dtype=kv_dtype,
-        engine=engine,
-        tensor_parallel=tensor_parallel,
-        encoder_tokens=encoder_tokens,
-    ).bytes
+    tokens = require(tokens, COUNT, "tokens")
+    rule = cache_rule(model, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel, **options)
+    stages = pipeline_stages(model.layers, rule.sizes.split.pipeline_parallel)
+    return _over_stages(rule, stages, tokens).total
 
 
-def layer_bytes(
-    model: ModelSpec,
-    tokens: Numeric,
-    *,
-    kv_dtype: str = "bf16",
-    engine: str = "ideal",
-    tensor_parallel: int = 1,
-    encoder_tokens: int = 0,
-) -> tuple[LayerBytes, ...]:
+def layer_bytes(model: ModelSpec, tokens: Numeric, **options: Any) -> tuple[LayerBytes, ...]:
     """What each layer of a model keeps of one sequence, first layer to last.
 
     Parameters
@@ -249,58 +293,49 @@ def layer_bytes(
         The model [facts].
     tokens : int or array
         Tokens in the cache [tokens].
-    kv_dtype : str
-        Format of the cached keys and values [name].
-    engine : str
-        Allocation rule [name].
-    tensor_parallel : int
-        Ranks that share the KV heads [ranks].
-    encoder_tokens : int
-        Tokens of the encoder or image that cross-attention reads [tokens].
+    **options
+        Format, engine, ranks and settings, as `cache_rule` takes them [each as it says].
 
     Returns
     -------
     tuple of LayerBytes
-        Kind and bytes of each layer, over all ranks; together they are `sequence_bytes` [bytes].
+        Kind and bytes of each layer, over all ranks; together they are `sequence_bytes`, but for what vLLM pads groups
+        of layers with [bytes].
 
     Raises
     ------
     ValueError
-        If a number is out of range, or the heads cannot be split over the ranks.
+        If a number is out of range, the model cannot be split so, or the engine has no such format or setting.
     LookupError
-        If the format or the engine is not known.
+        If a format or the engine is not known.
     """
     tokens = require(tokens, COUNT, "tokens")
-    counting = _counting(model, kv_dtype, engine, tensor_parallel, encoder_tokens)
-    of_group = []
-    for group in model.layer_groups:
-        parts = counting.parts(group, tokens)
-        per_rank = total([parts.growing, parts.windowed, parts.fixed])
-        of_group.append(LayerBytes(kind=group.kind, bytes=times(per_rank, counting.ranks)))
-    return tuple(of_group[index] for index in model.groups_in_order)
+    rule = cache_rule(model, **options)
+    order = model.groups_in_order
+    of_group = [
+        LayerBytes(kind=group.kind, bytes=rule.one_layer(order.index(number), tokens))
+        for number, group in enumerate(model.layer_groups)
+    ]
+    return tuple(of_group[index] for index in order)
 
 
-def _counting(model: ModelSpec, kv_dtype: str, engine: str, tensor_parallel: int, encoder_tokens: int) -> Counting:
-    ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
-    known(engine, ENGINES, "engine")
-    size = bytes_per_number(kv_dtype)
-    return Counting(
-        engine=engine,
-        number_bytes=size,
-        model_bytes=size if engine == "transformers" else bytes_per_number(model.dtype),
-        ranks=ranks,
-        encoder_tokens=require_scalar(encoder_tokens, COUNT, "encoder_tokens"),
-    )
+def _over_stages(rule: LayerRule, stages: tuple[range, ...], tokens: Numeric) -> LayerParts:
+    """What all ranks of all stages keep."""
+    return LayerParts.sum(rule.all_ranks(layers, tokens) for layers in stages)
 
 
-def _all_layers(model: ModelSpec, counting: Counting, tokens: Numeric) -> LayerParts:
-    """What all layers keep on one rank."""
-    parts = [(group.layers, counting.parts(group, tokens)) for group in model.layer_groups]
-    return LayerParts(
-        growing=total([times(part.growing, layers) for layers, part in parts]),
-        windowed=total([times(part.windowed, layers) for layers, part in parts]),
-        fixed=total([times(part.fixed, layers) for layers, part in parts]),
-    )
+def _mean(growth: int, tokens: int) -> int | float:
+    return growth // tokens if growth % tokens == 0 else growth / tokens
+
+
+def _replication(rule: LayerRule, stages: tuple[range, ...]) -> float:
+    """What all ranks must keep of a long sequence, over what one rank alone must keep of it."""
+    ideal = Ideal(model=rule.model, sizes=rule.sizes)
+    tokens = rule.sizes.split.decode_context_parallel * max(1, ideal.full_windows_at)
+    alone = Ideal(model=rule.model, sizes=replace(rule.sizes, split=Split()))
+    everything = (range(rule.model.layers),)
+    kept = _over_stages(alone, everything, tokens).total
+    return _over_stages(ideal, stages, tokens).total / kept if kept else 1.0
 
 
 def context_warnings(model: ModelSpec, tokens: int) -> tuple[str, ...]:

@@ -73,15 +73,14 @@ def transformers_window_tokens(tokens: Numeric, window: Numeric) -> Numeric:
 
 
 @formula(
-    r"\text{bytes} = k\,h_{kv}(d_k + d_v)\,b",
+    r"\text{bytes} = k\,h_{kv}(\beta_k + \beta_v)",
     kept_tokens=COUNT,
     kv_heads=COUNT,
-    key_width=COUNT,
-    value_width=COUNT,
-    bytes_per_number=POSITIVE,
+    key_row_bytes=COUNT,
+    value_row_bytes=COUNT,
 )
 def attention_layer_bytes(
-    kept_tokens: Numeric, kv_heads: Numeric, key_width: Numeric, value_width: Numeric, bytes_per_number: Numeric
+    kept_tokens: Numeric, kv_heads: Numeric, key_row_bytes: Numeric, value_row_bytes: Numeric
 ) -> Numeric:
     """Bytes of the keys and values of one layer.
 
@@ -91,17 +90,15 @@ def attention_layer_bytes(
         Tokens that the layer keeps, k [tokens].
     kv_heads : int or array
         Heads that are cached, h_kv [heads].
-    key_width : int or array
-        Width of one head's key, d_k [numbers].
-    value_width : int or array
-        Width of one head's value, d_v [numbers].
-    bytes_per_number : int, float or array
-        Size of one cached number, b [bytes].
+    key_row_bytes : int or array
+        One head's key of one token, from `calc.kv_formats.row_bytes` [bytes].
+    value_row_bytes : int or array
+        One head's value of one token [bytes].
 
     Returns
     -------
-    int, float or array
-        k h_kv (d_k + d_v) b [bytes].
+    int or array
+        k h_kv (beta_k + beta_v) [bytes].
 
     Raises
     ------
@@ -114,39 +111,27 @@ def attention_layer_bytes(
 
     Examples
     --------
-    >>> attention_layer_bytes(4095, 8, 128, 128, 2)
+    >>> attention_layer_bytes(4095, 8, 256, 256)
     16773120
     """
-    return kept_tokens * kv_heads * (key_width + value_width) * bytes_per_number
+    return kept_tokens * kv_heads * (key_row_bytes + value_row_bytes)
 
 
-@formula(
-    r"\text{bytes} = k\,(r + d_r)\,b",
-    kept_tokens=COUNT,
-    latent_width=COUNT,
-    rope_width=COUNT,
-    bytes_per_number=POSITIVE,
-)
-def latent_layer_bytes(
-    kept_tokens: Numeric, latent_width: Numeric, rope_width: Numeric, bytes_per_number: Numeric
-) -> Numeric:
-    """Bytes of the latent plane of one layer of multi-head latent attention.
+@formula(r"\text{bytes} = k\,\beta", kept_tokens=COUNT, row_bytes=COUNT)
+def plane_layer_bytes(kept_tokens: Numeric, row_bytes: Numeric) -> Numeric:
+    """Bytes of one plane that all heads of a layer share: a latent, or the keys of an indexer.
 
     Parameters
     ----------
     kept_tokens : int or array
         Tokens that the layer keeps, k [tokens].
-    latent_width : int or array
-        Width of the latent from which keys and values are rebuilt, r [numbers].
-    rope_width : int or array
-        Width of the rotated key that all heads share, d_r [numbers].
-    bytes_per_number : int, float or array
-        Size of one cached number, b [bytes].
+    row_bytes : int or array
+        The row of one token: latent and rotated part, or the indexer's key [bytes].
 
     Returns
     -------
-    int, float or array
-        k (r + d_r) b: one plane, one head [bytes].
+    int or array
+        k beta: one plane, no head count, no second plane [bytes].
 
     Raises
     ------
@@ -155,49 +140,15 @@ def latent_layer_bytes(
 
     Notes
     -----
-    Source: DeepSeek-V2 (arXiv 2405.04434); the shapes of the tensors that transformers caches.
+    Keys and values of all heads are rebuilt from the latent. Source: DeepSeek-V2 (arXiv 2405.04434) and DeepSeek-V3.2;
+    the shapes of the tensors that transformers caches.
 
     Examples
     --------
-    >>> latent_layer_bytes(1, 512, 64, 2)
+    >>> plane_layer_bytes(1, 1152)
     1152
     """
-    return kept_tokens * (latent_width + rope_width) * bytes_per_number
-
-
-@formula(r"\text{bytes} = k\,d_i\,b", kept_tokens=COUNT, index_width=COUNT, bytes_per_number=POSITIVE)
-def indexer_layer_bytes(kept_tokens: Numeric, index_width: Numeric, bytes_per_number: Numeric) -> Numeric:
-    """Bytes of the keys by which one layer's indexer picks the tokens to attend to.
-
-    Parameters
-    ----------
-    kept_tokens : int or array
-        Tokens that the layer keeps, k [tokens].
-    index_width : int or array
-        Width of the indexer's key, d_i [numbers].
-    bytes_per_number : int, float or array
-        Size of one of its numbers, b [bytes].
-
-    Returns
-    -------
-    int, float or array
-        k d_i b, beside the layer's own cache [bytes].
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of range.
-
-    Notes
-    -----
-    One key per token, shared by the indexer's heads. Source: DeepSeek-V3.2; the tensors that transformers caches.
-
-    Examples
-    --------
-    >>> indexer_layer_bytes(1000, 128, 2)
-    256000
-    """
-    return kept_tokens * index_width * bytes_per_number
+    return kept_tokens * row_bytes
 
 
 @formula(r"\text{bytes} = c\,k\,b", channels=COUNT, columns=COUNT, bytes_per_number=POSITIVE)
@@ -275,3 +226,36 @@ def recurrent_state_bytes(heads: Numeric, numbers: Numeric, bytes_per_number: Nu
 def times(each: Numeric, number: Numeric) -> Numeric:
     """Bytes of a number of ranks or layers, which do not wrap around in arrays."""
     return each * number
+
+
+@formula(r"p = \left\lceil n / B \right\rceil", tokens=COUNT, page_tokens=POSITIVE_COUNT)
+def pages(tokens: Numeric, page_tokens: Numeric) -> Numeric:
+    """Pages that hold a number of tokens, the last one begun.
+
+    Parameters
+    ----------
+    tokens : int or array
+        Tokens, n [tokens].
+    page_tokens : int or array
+        Tokens of a page, B; also what a cache is padded to, and the ranks that share tokens out [tokens].
+
+    Returns
+    -------
+    int or array
+        ceil(n / B) [pages].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not a whole number in range.
+
+    Notes
+    -----
+    Source: vLLM's and SGLang's block tables; llama.cpp's padding of cells.
+
+    Examples
+    --------
+    >>> pages([0, 16, 17], 16)
+    array([0, 1, 2])
+    """
+    return (tokens + page_tokens - 1) // page_tokens

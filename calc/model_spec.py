@@ -33,10 +33,14 @@ class State:
     """What must be kept of a convolution's kernel: all columns but the newest; 1 for a recurrence."""
     dtype: str = MODEL_DTYPE
     """bf16, fp16, fp32, int64, or "model" where it follows the model's type."""
+    is_replicated: bool = False
+    """Groups that all heads of a rank read: with more ranks than groups each rank has one, as with KV heads."""
     transformers_columns: int = 1
     """Columns that transformers keeps."""
     transformers_dtype: str = MODEL_DTYPE
     """The type that transformers keeps it in."""
+    vllm_dtype: str = MODEL_DTYPE
+    """The type that vLLM keeps it in."""
 
     def __post_init__(self) -> None:
         require_all(count_up_to(MAX_WIDTH, low=1), heads=self.heads, numbers=self.numbers)

@@ -15,7 +15,8 @@ from calc.flops import (
     prefill_flops,
 )
 from calc.formats import bytes_text, count_text, flops_text
-from calc.kv_cache import bytes_per_number, context_warnings, head_layouts
+from calc.kv_cache import context_warnings, head_layouts
+from calc.kv_formats import bytes_per_number
 from calc.weights import matrix_flops, parameters
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
@@ -196,7 +197,8 @@ def _counter(scenario: Scenario) -> None:
 
 
 def _intensity(scenario: Scenario) -> None:
-    size = bytes_per_number(scenario.kv_dtype)
+    width = scenario.model.layer_groups[0].key_width
+    size = bytes_per_number(scenario.kv_dtype, width)
     text.table(
         pd.DataFrame(
             [

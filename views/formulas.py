@@ -19,7 +19,8 @@ from calc.attention import (
 )
 from calc.caching import hit_tokens
 from calc.cost import cached_input_cost
-from calc.kv_cache import bytes_per_number, kv_cache_bytes
+from calc.kv_cache import kv_cache_bytes
+from calc.kv_formats import bytes_per_number
 from calc.policies import run_ledger
 from calc.tokens import (
     accumulated_input_tokens,
@@ -82,7 +83,7 @@ def _cache(scenario: Scenario) -> Mapping[str, float]:
         "tokens": scenario.tokens,
         "kv_heads": group.kv_heads,
         "head_width": group.key_width,
-        "bytes_per_number": bytes_per_number(scenario.kv_dtype),
+        "bytes_per_number": bytes_per_number(scenario.kv_dtype, group.key_width),
     }
 
 
@@ -91,7 +92,7 @@ def _intensity(scenario: Scenario) -> Mapping[str, float]:
     return {
         "query_heads": group.query_heads,
         "kv_heads": group.kv_heads,
-        "bytes_per_number": bytes_per_number(scenario.kv_dtype),
+        "bytes_per_number": bytes_per_number(scenario.kv_dtype, group.key_width),
     }
 
 

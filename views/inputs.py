@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import streamlit as st
 
-from calc.kv_cache import BYTES_PER_NUMBER, ENGINES
+from calc.engines import ENGINES
+from calc.kv_formats import kv_format_names
 from calc.model_config import config_as_read, read_config
 from calc.model_spec import ModelSpec
 from calc.numeric import Range, count_up_to
@@ -190,7 +191,7 @@ KV_DTYPE = Choice(
     label="KV format",
     help="Format of the cached numbers: bf16 and fp16 take 2 bytes, fp8 and int8 one, fp32 four.",
     default="bf16",
-    options=lambda: tuple(BYTES_PER_NUMBER),
+    options=kv_format_names,
 )
 ENGINE = Choice(
     key="engine",

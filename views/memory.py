@@ -10,16 +10,16 @@ from streamlit.delta_generator import DeltaGenerator
 from calc.formats import bytes_text, count_text
 from calc.kv_cache import (
     SequenceMemory,
-    bytes_per_number,
     context_warnings,
-    heads_per_rank,
     kv_cache_bytes,
     layer_bytes,
     layouts_to_compare,
     sequence_memory,
 )
+from calc.kv_formats import bytes_per_number
 from calc.model_spec import LayerGroup, ModelSpec
 from calc.numeric import Numeric
+from calc.parallel import heads_per_rank
 from calc.units import GIB, KIB
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
@@ -216,7 +216,6 @@ def _formula(scenario: Scenario) -> None:
     )
     if plain:
         text.latex(kv_cache_bytes)
-    size = bytes_per_number(scenario.kv_dtype)
     for group, each in _layers_by_group(scenario, scenario.ranks):
         total = scenario.sequences * group.layers * each
         if plain:
@@ -224,7 +223,7 @@ def _formula(scenario: Scenario) -> None:
             replicated = f" ({group.kv_heads} stored on {scenario.ranks} ranks)" if heads != group.kv_heads else ""
             factors = (
                 f"{scenario.tokens:,} tokens x {heads} KV heads{replicated} x ({group.key_width} + {group.value_width}) "
-                f"numbers x {size} bytes"
+                f"numbers x {bytes_per_number(scenario.kv_dtype, group.key_width)} bytes"
             )
         else:
             window = f", window {group.window:,}" if group.window else ""

@@ -15,12 +15,13 @@ from calc.model_config.rules import (
     allowed_values,
     checked,
 )
-from calc.model_spec import MAX_LAYERS
+from calc.model_spec import MAX_LAYERS, MODEL_DTYPE
 from calc.numeric import count_up_to, require
 
 _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "//": operator.floordiv}
 _LAYER_INDEX = count_up_to(MAX_LAYERS)
 AUTO = "auto"
+UNNAMED_STATE = "float32 where the config says nothing"
 """What some configs write for a width that follows from others, as null does."""
 
 
@@ -57,9 +58,8 @@ class Reading:
     def fact(self, name: str) -> Any:
         """A fact of the model, by the family's rules."""
         if name not in self.facts:
-            self.facts[name], self.sources[name] = (
-                self._state_dtype() if name == "state_dtype" else self._resolved(name)
-            )
+            special = {"state_dtype": self._state_dtype, "served_state_dtype": self._served_state_dtype}.get(name)
+            self.facts[name], self.sources[name] = special() if special else self._resolved(name)
         return self.facts[name]
 
     def has(self, name: str) -> bool:
@@ -117,7 +117,14 @@ class Reading:
                 return DTYPES[value], field
             if value is not None and value != AUTO:
                 raise ValueError(f"{field} must be one of {', '.join(DTYPES)}, got {shown(value)}")
-        return "fp32", "float32 where the config says nothing"
+        return "fp32", UNNAMED_STATE
+
+    def _served_state_dtype(self) -> tuple[str, str]:
+        """The type that vLLM keeps states in: what the config names, else the model's own."""
+        dtype, source = self._state_dtype()
+        return (
+            (MODEL_DTYPE, "vLLM's rule where the config says nothing") if source == UNNAMED_STATE else (dtype, source)
+        )
 
     def _resolved(self, name: str) -> tuple[Any, str]:
         forced = self._when(name, "set")

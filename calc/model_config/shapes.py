@@ -1,7 +1,7 @@
 """What a layer of each kind keeps, from the facts of its model: one function per kind of state."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calc.model_spec import MODEL_DTYPE, State
@@ -53,7 +53,9 @@ def convolution(
     )
 
 
-def recurrence(fact: Facts, heads: int, numbers: int, *, transformers_dtype: str = FP32) -> State:
+def recurrence(
+    fact: Facts, heads: int, numbers: int, *, transformers_dtype: str = FP32, vllm_dtype: str | None = None
+) -> State:
     """A recurrent state, in the type that the config documents, float32 where it says nothing."""
     return State(
         kind="recurrent",
@@ -61,6 +63,7 @@ def recurrence(fact: Facts, heads: int, numbers: int, *, transformers_dtype: str
         numbers=numbers,
         dtype=fact("state_dtype"),
         transformers_dtype=transformers_dtype,
+        vllm_dtype=fact("served_state_dtype") if vllm_dtype is None else vllm_dtype,
     )
 
 
@@ -72,9 +75,11 @@ def mamba(fact: Facts) -> tuple[State, ...]:
 
 def mamba2(fact: Facts) -> tuple[State, ...]:
     """State space in heads: the inner channels and the two projections of each group are convolved."""
-    groups, width = fact("state_groups"), fact("state_width")
+    width = fact("state_width")
+    projections = replace(convolution(fact("state_groups"), fact("conv_kernel")), numbers=2 * width, is_replicated=True)
     return (
-        convolution(fact("state_inner_width") + 2 * groups * width, fact("conv_kernel")),
+        convolution(fact("state_inner_width"), fact("conv_kernel")),
+        projections,
         recurrence(fact, fact("state_heads"), fact("state_head_width") * width),
     )
 
@@ -92,7 +97,7 @@ def delta_rule(fact: Facts) -> tuple[State, ...]:
 def kimi_delta(fact: Facts) -> tuple[State, ...]:
     """Kimi delta attention: square matrices, and three convolutions."""
     heads, width = fact("linear_heads"), fact("linear_head_width")
-    return convolution(3 * heads * width, fact("conv_kernel")), recurrence(fact, heads, width * width)
+    return convolution(3 * heads * width, fact("conv_kernel")), recurrence(fact, heads, width * width, vllm_dtype=FP32)
 
 
 def lightning(fact: Facts) -> tuple[State, ...]:

@@ -1,0 +1,183 @@
+"""What one layer keeps on one rank, part by part: the ground on which every way of counting stands."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from calc.kv_formats import KVFormat
+from calc.layer_formulas import (
+    attention_layer_bytes,
+    convolution_state_bytes,
+    pages,
+    plane_layer_bytes,
+    recurrent_state_bytes,
+    times,
+    window_tokens,
+)
+from calc.model_spec import MODEL_DTYPE, LayerGroup, ModelSpec, State
+from calc.numeric import Numeric, total
+from calc.parallel import Split, heads_per_rank, shared_heads
+
+STATE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "int64": 8}
+"""Types of their own that states have, in bytes."""
+MAX_DRAFT_TOKENS = 1000
+INDEX_BLOCK = 128
+"""Numbers of an indexer's key that share a float32 scale."""
+INDEX_SCALE_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerParts:
+    """What layers keep on one rank, by how it grows."""
+
+    growing: Numeric = 0
+    """For every token of the sequence."""
+    windowed: Numeric = 0
+    """For the newest tokens, up to a window."""
+    fixed: Numeric = 0
+    """Whatever the length: states, and the keys and values of an encoder's tokens."""
+
+    @property
+    def total(self) -> Numeric:
+        """All three."""
+        return total([self.growing, self.windowed, self.fixed])
+
+    def of(self, number: int) -> Self:
+        """The same of a number of layers or ranks."""
+        return LayerParts(
+            growing=times(self.growing, number),
+            windowed=times(self.windowed, number),
+            fixed=times(self.fixed, number),
+        )
+
+    @classmethod
+    def sum(cls, parts: Iterable[Self]) -> Self:
+        """Of several layers together."""
+        parts = list(parts)
+        return cls(
+            growing=total(part.growing for part in parts),
+            windowed=total(part.windowed for part in parts),
+            fixed=total(part.fixed for part in parts),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The formats, the split and the sizes that a way of counting counts with."""
+
+    keys: KVFormat
+    values: KVFormat
+    model_bytes: int
+    """Of a number that follows the model's own type."""
+    split: Split
+    encoder_tokens: int = 0
+
+    def state_bytes(self, state: State, columns: int, dtype: str) -> int:
+        """What a layer keeps of a state on one rank."""
+        size = self.model_bytes if dtype == MODEL_DTYPE else STATE_BYTES[dtype]
+        heads = shared_heads(state, self.split.attention_ranks)
+        if state.kind == "convolution":
+            return convolution_state_bytes(heads * state.numbers, columns, size)
+        return recurrent_state_bytes(heads, state.numbers * columns, size)
+
+    def require_shared_tokens(self, group: LayerGroup) -> None:
+        """Refuses to share out tokens where only some of them, or none, are kept."""
+        if self.split.decode_context_parallel > 1 and (group.window or group.states or group.cross_kv_heads):
+            raise ValueError(
+                f"decode_context_parallel must be 1 for layers of kind {group.kind}: only full and latent layers share "
+                f"out tokens, got {self.split.decode_context_parallel}"
+            )
+
+
+def scaled_index_row(index_width: int) -> int:
+    """An indexer's key of one token as the serving engines store it: a byte per number and a scale per 128 [bytes]."""
+    return index_width + INDEX_SCALE_BYTES * pages(index_width, INDEX_BLOCK)
+
+
+class LayerRule:
+    """A way of counting in which each layer stands for itself. What a rule does not override is what must be kept."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    version: ClassVar[str]
+    """What the rule was read from, with its version."""
+    model: ModelSpec
+    sizes: Sizes
+
+    def parts(self, group: LayerGroup, tokens: Numeric) -> LayerParts:
+        """What one layer of a group keeps on one rank."""
+        self.sizes.require_shared_tokens(group)
+        fixed = [self.state(state) for state in group.states]
+        encoder_tokens = self.sizes.encoder_tokens
+        if group.cross_kv_heads:
+            fixed.append(plane_layer_bytes(encoder_tokens, self.row(group, group.cross_kv_heads)))
+        if not group.kv_heads:
+            return LayerParts(fixed=total(fixed))
+        row = self.row(group, self.heads(group))
+        if group.kind == "cross":
+            return LayerParts(fixed=total([*fixed, plane_layer_bytes(encoder_tokens, row)]))
+        fixed.append(plane_layer_bytes(group.extra_tokens, row))
+        kept = plane_layer_bytes(self.kept(group, tokens), row)
+        if self.has_window(group):
+            return LayerParts(windowed=kept, fixed=total(fixed))
+        return LayerParts(growing=kept, fixed=total(fixed))
+
+    def has_window(self, group: LayerGroup) -> bool:
+        """Whether the tokens that a layer keeps stop growing."""
+        return group.window is not None
+
+    def heads(self, group: LayerGroup) -> int:
+        """Heads that are cached."""
+        return group.kv_heads
+
+    def kept(self, group: LayerGroup, tokens: Numeric) -> Numeric:
+        """Tokens of the sequence that a layer keeps on the fullest rank."""
+        if self.has_window(group):
+            return window_tokens(tokens, group.window)
+        return pages(tokens, self.sizes.split.decode_context_parallel)
+
+    def row(self, group: LayerGroup, heads: int) -> int:
+        """What a layer keeps of one token on one rank: keys and values or a latent row, and an indexer's key."""
+        keys, values = self.sizes.keys, self.sizes.values
+        if group.is_latent:
+            row = keys.latent_row(group.key_width, group.value_width)
+        else:
+            on_rank = heads_per_rank(heads, self.sizes.split.head_ranks)
+            row = attention_layer_bytes(1, on_rank, keys.row(group.key_width), values.row(group.value_width))
+        return row + (self.index_row(group) if group.index_width else 0)
+
+    def index_row(self, group: LayerGroup) -> int:
+        """An indexer's key of one token: in the keys' format, or always in a type of its own."""
+        if group.index_dtype != MODEL_DTYPE:
+            return group.index_width * STATE_BYTES[group.index_dtype]
+        keys = self.sizes.keys
+        return keys.latent_row(group.index_width, 0) if keys.is_for_latent_rows else keys.row(group.index_width)
+
+    def state(self, state: State) -> int:
+        """What a layer keeps of a state on one rank."""
+        return self.sizes.state_bytes(state, state.columns, state.dtype)
+
+    @property
+    def step(self) -> int:
+        """Tokens after which growth repeats itself."""
+        return 1
+
+    @property
+    def full_windows_at(self) -> int:
+        """Tokens from which on no window grows."""
+        return max((group.window or 0 for group in self.model.layer_groups), default=0)
+
+    def stage(self, layers: range, tokens: Numeric) -> LayerParts:
+        """What the layers of a pipeline stage keep on each of its ranks."""
+        counts = Counter(self.model.groups_in_order[layers.start : layers.stop])
+        groups = self.model.layer_groups
+        return LayerParts.sum([self.parts(groups[i], tokens).of(counts[i]) for i in sorted(counts)])
+
+    def all_ranks(self, layers: range, tokens: Numeric) -> LayerParts:
+        """What all ranks of a pipeline stage keep of one sequence."""
+        return self.stage(layers, tokens).of(self.sizes.split.attention_ranks)
+
+    def one_layer(self, index: int, tokens: Numeric) -> Numeric:
+        """What one layer keeps over all ranks of its stage."""
+        return self.all_ranks(range(index, index + 1), tokens).total

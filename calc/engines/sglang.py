@@ -1,0 +1,66 @@
+"""What SGLang reserves for one request: pages of a pool, a second pool for windows, slots for states."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from calc.engines.layers import LayerRule, Sizes, scaled_index_row
+from calc.layer_formulas import pages
+from calc.model_spec import LayerGroup, ModelSpec, State
+from calc.numeric import POSITIVE_COUNT, Numeric, Range, count_up_to, require_scalar
+
+RATIO = Range(low=0.001, high=1, whole=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sglang(LayerRule):
+    """Tokens in pages; windowed layers beside full ones hold a share of the full layers' tokens."""
+
+    name: ClassVar[str] = "sglang"
+    version: ClassVar[str] = "SGLang 0.5.23"
+    model: ModelSpec
+    sizes: Sizes
+    page_tokens: int = 1
+    """Tokens of a page (--page-size)."""
+    swa_full_tokens_ratio: float = 0.8
+    """Tokens of the windowed layers' pool for each token of the full layers' pool (--swa-full-tokens-ratio)."""
+    state_slots: int = 3
+    """Copies of a request's states: 3 with the radix cache, 1 without it."""
+
+    def __post_init__(self) -> None:
+        require_scalar(self.page_tokens, POSITIVE_COUNT, "page_tokens")
+        require_scalar(self.state_slots, count_up_to(64, low=1), "state_slots")
+        require_scalar(self.swa_full_tokens_ratio, RATIO, "swa_full_tokens_ratio")
+
+    def has_window(self, group: LayerGroup) -> bool:
+        """No layer stops growing: the windowed layers' pool grows with the full one's."""
+        return False
+
+    def kept(self, group: LayerGroup, tokens: Numeric) -> Numeric:
+        """Tokens of whole pages; a share of them in windowed layers that stand beside full ones."""
+        on_rank = pages(tokens, self.sizes.split.decode_context_parallel)
+        whole = self.page_tokens * pages(on_rank, self.page_tokens)
+        if group.window is None or all(other.window for other in self.model.layer_groups if other.kv_heads):
+            return whole
+        return whole * self._ratio.numerator // self._ratio.denominator
+
+    def index_row(self, group: LayerGroup) -> int:
+        """The key of an indexer over latent rows, with its scale."""
+        if not group.is_latent:
+            raise ValueError(
+                f"layers of kind {group.kind} are not known under the sglang rule, only indexed latent ones"
+            )
+        return scaled_index_row(group.index_width)
+
+    def state(self, state: State) -> int:
+        """All slots of a state."""
+        return self.state_slots * self.sizes.state_bytes(state, state.columns, state.dtype)
+
+    @property
+    def step(self) -> int:
+        """Tokens after which growth repeats itself: whole pages and whole shares of them."""
+        return self.page_tokens * self.sizes.split.decode_context_parallel * self._ratio.denominator
+
+    @property
+    def _ratio(self) -> Fraction:
+        return Fraction(str(self.swa_full_tokens_ratio))
