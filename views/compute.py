@@ -15,7 +15,8 @@ from calc.flops import (
     prefill_flops,
 )
 from calc.formats import bytes_text, count_text, flops_text
-from calc.kv_cache import bytes_per_number, context_warnings, head_layouts
+from calc.kv_cache import bytes_per_number, context_warnings
+from calc.layouts import head_layouts
 from calc.weights import matrix_flops, parameters
 from views import charts, inputs, layout, text
 from views.inputs import Scenario

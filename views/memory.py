@@ -15,9 +15,9 @@ from calc.kv_cache import (
     heads_per_rank,
     kv_cache_bytes,
     layer_bytes,
-    layouts_to_compare,
     sequence_memory,
 )
+from calc.layouts import layouts_to_compare
 from calc.model_spec import LayerGroup, ModelSpec
 from calc.numeric import Numeric
 from calc.units import GIB, KIB
