@@ -1,4 +1,4 @@
-"""Bytes of the KV cache: what one sequence must keep, per rank and in all, and the same model under other head layouts."""
+"""Bytes of the KV cache: what one sequence must keep, per rank and in all."""
 
 import functools
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from calc.engines import engine_rule
 from calc.engines.ideal import Ideal
 from calc.engines.layers import LayerParts, LayerRule, Sizes
 from calc.kv_formats import kv_format
-from calc.model_spec import OTHER_KINDS, ModelSpec, with_kv_heads
+from calc.model_spec import ModelSpec
 from calc.numeric import COUNT, POSITIVE, Numeric, formula, larger, require, require_scalar
 from calc.parallel import Split, pipeline_stages
 
@@ -356,57 +356,3 @@ def context_warnings(model: ModelSpec, tokens: int) -> tuple[str, ...]:
     if model.max_context is None or tokens <= model.max_context:
         return ()
     return (f"the config allows {model.max_context:,} tokens; {tokens:,} is beyond what the model was made for",)
-
-
-def head_layouts(model: ModelSpec) -> dict[str, ModelSpec]:
-    """The same model as MHA, GQA and MQA, its own layout among them.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        The model; layers with keys and values must share one number of query and of KV heads [facts].
-
-    Returns
-    -------
-    dict of str to ModelSpec
-        Label such as "GQA-8" and model, most KV heads first. Every one but the model's own is another model: it needs
-        training, and its quality is not modelled. A model with layers that have no KV heads to change (latent,
-        recurrent) comes alone [facts].
-
-    Raises
-    ------
-    ValueError
-        If the layer groups differ in query heads.
-
-    Notes
-    -----
-    Where the model itself is not GQA, the GQA shown has the number of KV heads that divides the query heads and lies
-    nearest to a quarter of them; query heads that are prime allow none.
-    """
-    if any(group.is_latent or group.kind in OTHER_KINDS for group in model.layer_groups):
-        return {model.layout: model}
-    heads = {(group.query_heads, group.kv_heads) for group in model.layer_groups}
-    if len(heads) > 1:
-        raise ValueError(f"query and KV heads must be the same in all layers to compare layouts, got {sorted(heads)}")
-    query_heads, own = heads.pop()
-    between = [n for n in range(2, query_heads) if query_heads % n == 0]
-    grouped = [own] if 1 < own < query_heads else sorted(between, key=lambda n: abs(n - query_heads / 4))[:1]
-    labels = {query_heads: "MHA", 1: "MQA"} | {n: f"GQA-{n}" for n in grouped}
-    return {labels[n]: (model if n == own else with_kv_heads(model, n)) for n in sorted(labels, reverse=True)}
-
-
-def layouts_to_compare(model: ModelSpec) -> dict[str, ModelSpec]:
-    """The model under other head layouts, or the model alone where its layers differ in heads.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        The model [facts].
-
-    Returns
-    -------
-    dict of str to ModelSpec
-        What `head_layouts` gives, or the model under the name of its own layout [facts].
-    """
-    heads = {(group.query_heads, group.kv_heads) for group in model.layer_groups}
-    return head_layouts(model) if len(heads) == 1 else {model.layout: model}

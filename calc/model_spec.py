@@ -1,7 +1,7 @@
 """Frozen facts of a model: its layers group by group, its widths, and where each fact came from."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from calc.numeric import POSITIVE_COUNT, count_up_to, require, require_all
 
@@ -57,9 +57,13 @@ class LayerGroup:
     query_heads: int = 0
     kv_heads: int = 0
     key_width: int = 0
-    """Numbers in one head's key; of a latent layer the numbers of its one plane, rotated part included."""
+    """Numbers in one head's key; of a latent layer the numbers of the latent."""
     value_width: int = 0
-    """Numbers in one head's value; 0 in a latent layer, whose values are part of the plane."""
+    """Numbers in one head's value; of a latent layer those of the rotated key that all heads share, or 0."""
+    nope_width: int = 0
+    """Of a latent layer: numbers in one head's key that are rebuilt from the latent; 0 where it is not known."""
+    head_value_width: int = 0
+    """Of a latent layer: numbers in one head's value that are rebuilt from the latent; 0 where it is not known."""
     window: int | None = None
     """Newest tokens that are kept, the token itself among them; None where all are."""
     index_width: int = 0
@@ -88,6 +92,7 @@ class LayerGroup:
         require(self.key_width, count_up_to(MAX_WIDTH, low=1), "key_width")
         require(self.value_width, count_up_to(MAX_WIDTH, low=0 if self.is_latent else 1), "value_width")
         require(self.index_width, count_up_to(MAX_WIDTH), "index_width")
+        require_all(count_up_to(MAX_WIDTH), nope_width=self.nope_width, head_value_width=self.head_value_width)
         if self.window is not None:
             require(self.window, POSITIVE_COUNT, "window")
         if self.query_heads % self.kv_heads:
@@ -213,30 +218,3 @@ class ModelSpec:
     def groups_in_order(self) -> tuple[int, ...]:
         """The group of each layer, first layer to last."""
         return self.layer_order or tuple(i for i, group in enumerate(self.layer_groups) for _ in range(group.layers))
-
-
-def with_kv_heads(model: ModelSpec, kv_heads: int) -> ModelSpec:
-    """The same model with another number of KV heads in every group.
-
-    Parameters
-    ----------
-    model : ModelSpec
-        The model to change [facts].
-    kv_heads : int
-        KV heads per layer; must divide the query heads [count].
-
-    Returns
-    -------
-    ModelSpec
-        Another model: it would have to be trained, and its quality is not modelled [facts].
-
-    Raises
-    ------
-    ValueError
-        If the query heads are not a multiple of `kv_heads`, or a layer has no KV heads to change.
-    """
-    require(kv_heads, POSITIVE_COUNT, "kv_heads")
-    if fixed := [group.kind for group in model.layer_groups if group.kind in OTHER_KINDS or group.is_latent]:
-        raise ValueError(f"layers of kind {fixed[0]!r} have no KV heads to change")
-    groups = tuple(replace(group, kv_heads=kv_heads) for group in model.layer_groups)
-    return replace(model, layer_groups=groups, name=f"{model.name} with {kv_heads} KV heads", config_text="")

@@ -64,6 +64,69 @@ def attention_matrix_parameters(
     )
 
 
+@formula(
+    r"P_{MLA} = H\,(h_q (d_n + d_r) + r + d_r) + r\,h_q (d_n + d_v) + h_q d_v H",
+    hidden_width=COUNT,
+    query_heads=COUNT,
+    latent_width=COUNT,
+    rope_width=COUNT,
+    nope_width=COUNT,
+    value_width=COUNT,
+)
+def latent_attention_matrix_parameters(
+    hidden_width: Numeric,
+    query_heads: Numeric,
+    latent_width: Numeric,
+    rope_width: Numeric,
+    nope_width: Numeric,
+    value_width: Numeric,
+) -> Numeric:
+    """Parameters of one layer's projections in multi-head latent attention whose queries are projected whole.
+
+    Parameters
+    ----------
+    hidden_width : int or array
+        Width of the residual stream, H [numbers].
+    query_heads : int or array
+        Query heads, h_q [heads].
+    latent_width : int or array
+        Width of the latent from which keys and values are rebuilt, r [numbers].
+    rope_width : int or array
+        Width of the rotated key that all heads share, d_r [numbers].
+    nope_width : int or array
+        Width of one head's key without the rotated part, d_n [numbers].
+    value_width : int or array
+        Width of one head's value, d_v [numbers].
+
+    Returns
+    -------
+    int or array
+        H (h_q (d_n + d_r) + r + d_r) + r h_q (d_n + d_v) + h_q d_v H, without biases [parameters].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not a whole number in range.
+
+    Notes
+    -----
+    The query, the way down to the plane, the way up to keys and values, the output. Source: DeepSeek-V2
+    (arXiv 2405.04434); checked against transformers' DeepSeek-V2 without a rank for queries.
+
+    Examples
+    --------
+    >>> latent_attention_matrix_parameters(4, 2, 8, 1, 2, 2)
+    140
+    >>> latent_attention_matrix_parameters(2048, 16, [512, 256], 64, 128, 128)
+    array([13762560, 12189696])
+    """
+    return (
+        hidden_width * (query_heads * (nope_width + rope_width) + latent_width + rope_width)
+        + latent_width * query_heads * (nope_width + value_width)
+        + query_heads * value_width * hidden_width
+    )
+
+
 @formula(r"P_{mlp} = k\,H\,I", hidden_width=COUNT, intermediate_width=COUNT, matrices=FEW)
 def mlp_matrix_parameters(hidden_width: Numeric, intermediate_width: Numeric, matrices: Numeric) -> Numeric:
     """Parameters of one layer's MLP matrices.
@@ -202,20 +265,41 @@ def parameters(model: ModelSpec) -> Parameters:
 
 def _layer_matrices(shape: WeightShape, group: LayerGroup) -> int:
     matrices = GATED_MLP_MATRICES if shape.gated_mlp else PLAIN_MLP_MATRICES
-    return attention_matrix_parameters(
-        shape.hidden_width, group.query_heads, group.kv_heads, group.key_width, group.value_width
-    ) + mlp_matrix_parameters(shape.hidden_width, shape.intermediate_width, matrices)
+    if group.is_latent:
+        attention = latent_attention_matrix_parameters(
+            shape.hidden_width,
+            group.query_heads,
+            group.key_width,
+            group.value_width,
+            group.nope_width,
+            group.head_value_width,
+        )
+    else:
+        attention = attention_matrix_parameters(
+            shape.hidden_width, group.query_heads, group.kv_heads, group.key_width, group.value_width
+        )
+    return attention + mlp_matrix_parameters(shape.hidden_width, shape.intermediate_width, matrices)
 
 
 def _layer_vectors(shape: WeightShape, group: LayerGroup) -> int:
     """Norms and biases of one layer; a yes/no fact counts as 1 or 0."""
     inner_matrices = (GATED_MLP_MATRICES if shape.gated_mlp else PLAIN_MLP_MATRICES) - 1
-    heads = group.query_heads + group.kv_heads if shape.query_key_norm_per_head else 2
     return (
         shape.norms_per_layer * shape.norm_vectors * shape.hidden_width
-        + shape.query_key_norm * shape.query_key_norm_vectors * heads * group.key_width
-        + shape.query_key_value_bias
-        * (group.query_heads * group.key_width + group.kv_heads * (group.key_width + group.value_width))
+        + _attention_vectors(shape, group)
         + shape.attention_output_bias * shape.hidden_width
         + shape.mlp_bias * (inner_matrices * shape.intermediate_width + shape.hidden_width)
+    )
+
+
+def _attention_vectors(shape: WeightShape, group: LayerGroup) -> int:
+    """Norms of queries and keys and biases of what makes them; of a latent layer the latent's norm instead."""
+    if group.is_latent:
+        plane, query = group.key_width + group.value_width, group.query_heads * (group.nope_width + group.value_width)
+        return shape.norm_vectors * group.key_width + shape.query_key_value_bias * (query + plane)
+    heads = group.query_heads + group.kv_heads if shape.query_key_norm_per_head else 2
+    return (
+        shape.query_key_norm * shape.query_key_norm_vectors * heads * group.key_width
+        + shape.query_key_value_bias
+        * (group.query_heads * group.key_width + group.kv_heads * (group.key_width + group.value_width))
     )

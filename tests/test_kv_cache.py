@@ -1,7 +1,6 @@
 """Bytes of the KV cache against caches that transformers fills, published numbers, and identities."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,14 +19,12 @@ from transformers import (
 )
 
 from calc.kv_cache import (
-    head_layouts,
     kv_cache_bytes,
     sequence_bytes,
     sequence_memory,
 )
 from calc.kv_formats import bytes_per_number
 from calc.model_config import read_config
-from calc.model_spec import with_kv_heads
 from calc.parallel import heads_per_rank
 from calc.presets import model_preset
 from calc.units import GIB
@@ -221,64 +218,6 @@ def test_float32_takes_twice_bfloat16_and_four_times_fp8():
 def test_an_unknown_name_is_refused_with_near_names(option, near):
     with pytest.raises(LookupError, match=near):
         sequence_bytes(model_preset("llama-3.1-8b"), 1, **option)
-
-
-def kv_heads_of(layouts):
-    return {label: {group.kv_heads for group in model.layer_groups} for label, model in layouts.items()}
-
-
-def test_the_layouts_of_llama_are_its_own_and_two_other_models():
-    model = model_preset("llama-3.1-8b")
-    layouts = head_layouts(model)
-    assert kv_heads_of(layouts) == {"MHA": {32}, "GQA-8": {8}, "MQA": {1}}
-    assert list(layouts) == ["MHA", "GQA-8", "MQA"]
-    assert layouts["GQA-8"] is model
-    assert [sequence_bytes(layout, 128_000) / GIB for layout in layouts.values()] == [62.5, 15.625, 15.625 / 8]
-
-
-def test_71_query_heads_are_prime_so_falcon_has_no_grouped_layout():
-    model = model_preset("falcon-7b")
-    layouts = head_layouts(model)
-    assert kv_heads_of(layouts) == {"MHA": {71}, "MQA": {1}}
-    assert layouts["MQA"] is model
-    assert sequence_bytes(layouts["MHA"], 1000) == 71 * sequence_bytes(model, 1000)
-
-
-def test_the_grouped_layout_of_gpt2_is_another_model():
-    model = model_preset("gpt2")
-    layouts = head_layouts(model)
-    assert kv_heads_of(layouts) == {"MHA": {12}, "GQA-3": {3}, "MQA": {1}}
-    assert layouts["MHA"] is model
-    for label in ("GQA-3", "MQA"):
-        assert layouts[label].name != model.name
-        assert not layouts[label].config_text  # no config gives this model
-
-
-@given(shared_heads().filter(lambda heads: heads[0] > 1))
-@settings(deadline=None)
-def test_layouts_run_from_most_to_fewest_heads_and_hold_the_model_itself(heads):
-    query_heads, kv_heads = heads
-    model = llama(query_heads, kv_heads)
-    layouts = head_layouts(model)
-    shown = [group.kv_heads for layout in layouts.values() for group in layout.layer_groups]
-    assert shown == sorted(shown, reverse=True)
-    assert (shown[0], shown[-1]) == (query_heads, 1)
-    assert model in layouts.values()
-    for label, layout in layouts.items():
-        assert label.split("-")[0] == layout.layout
-    between = [n for n in range(2, query_heads) if query_heads % n == 0]
-    assert len(layouts) == (3 if between else 2)
-    if kv_heads in (1, query_heads) and between:
-        assert abs(shown[1] - query_heads / 4) == min(abs(n - query_heads / 4) for n in between)
-
-
-def test_layouts_need_the_same_heads_in_all_layers():
-    model = model_preset("llama-3.1-8b")
-    (group,) = model.layer_groups
-    mixed = replace(model, layer_groups=(group, replace(group, kv_heads=4)))
-    with pytest.raises(ValueError, match=r"must be the same in all layers.*\(32, 4\), \(32, 8\)"):
-        head_layouts(mixed)
-    assert sequence_bytes(mixed, 10) == sequence_bytes(model, 10) + sequence_bytes(with_kv_heads(model, 4), 10)
 
 
 @given(st.lists(counts, min_size=1, max_size=5))

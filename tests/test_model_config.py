@@ -16,9 +16,10 @@ from transformers import CONFIG_MAPPING
 from transformers.models.dbrx.configuration_dbrx import DbrxAttentionConfig
 from transformers.models.t5gemma.configuration_t5gemma import T5GemmaModuleConfig
 
+from calc.layouts import with_kv_heads
 from calc.model_config import config_as_read, read_config
 from calc.model_config.rules import EVERY_FAMILY, FACTS, FAMILIES, TEXT_MODELS
-from calc.model_spec import ModelSpec, with_kv_heads
+from calc.model_spec import ModelSpec
 
 REFERENCES = Path(__file__).parent / "references"
 RECORDS = json.loads((REFERENCES / "transformers_dense.json").read_text())["records"]

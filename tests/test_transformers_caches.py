@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from calc.flops import prefill_flops
-from calc.kv_cache import layer_bytes, layouts_to_compare, sequence_bytes, sequence_memory
+from calc.kv_cache import layer_bytes, sequence_bytes, sequence_memory
+from calc.layouts import layouts_to_compare
 from calc.model_config import config_as_read, read_config
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.weights import parameters

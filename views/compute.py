@@ -15,8 +15,9 @@ from calc.flops import (
     prefill_flops,
 )
 from calc.formats import bytes_text, count_text, flops_text
-from calc.kv_cache import context_warnings, head_layouts
+from calc.kv_cache import context_warnings
 from calc.kv_formats import bytes_per_number
+from calc.layouts import head_layouts
 from calc.weights import matrix_flops, parameters
 from views import charts, inputs, layout, text
 from views.inputs import Scenario

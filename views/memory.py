@@ -13,10 +13,10 @@ from calc.kv_cache import (
     context_warnings,
     kv_cache_bytes,
     layer_bytes,
-    layouts_to_compare,
     sequence_memory,
 )
 from calc.kv_formats import bytes_per_number
+from calc.layouts import layouts_to_compare
 from calc.model_spec import LayerGroup, ModelSpec
 from calc.numeric import Numeric
 from calc.parallel import heads_per_rank

@@ -6,7 +6,8 @@ import click
 
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
 from calc.formats import bytes_text, count_text
-from calc.kv_cache import context_warnings, layouts_to_compare, sequence_bytes, sequence_memory
+from calc.kv_cache import context_warnings, sequence_bytes, sequence_memory
+from calc.layouts import layouts_to_compare
 from calc.numeric import POSITIVE_COUNT, require
 
 
