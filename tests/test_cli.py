@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from calc.cli import main
+from calc.units import MIB
 
 ROOT = Path(__file__).parent.parent
 LLAMA = {  # config.json of Llama 3.1 8B
@@ -146,6 +147,64 @@ def test_memory_counts_the_copies_that_more_ranks_than_heads_hold(answer, config
     found = answer("memory", "--config", config, "--tokens", "1000", "--tensor-parallel", "16")
     assert found["bytes_per_rank"] == 32 * 1000 * (128 + 128) * 2
     assert found["bytes"] == 16 * found["bytes_per_rank"]
+
+
+def test_memory_names_the_rule_the_pages_and_the_fullest_stage(answer):
+    gemma = ["memory", "--model", "gemma-4-31b", "--tokens", "26800", "--engine", "vllm"]
+    found = answer(*gemma)  # alvarobartt/hf-mem #61: 6 groups of 10 layers, pages of 262,144 bytes
+    assert found["engine_version"] == "vLLM 0.32.0"
+    assert [(g["kind"], g["layers"], g["page_bytes"]) for g in found["page_groups"]] == [
+        *[("sliding", 10, 262_144)] * 5,
+        ("full", 10, 262_144),
+    ]
+    assert sum(g["pages"] for g in found["page_groups"]) * 2_621_440 == found["bytes"]
+    staged = answer("memory", "--model", "deepseek-v3", "--tokens", "1000", "--pipeline-parallel", "4")
+    assert [stage["layers"] for stage in staged["stages"]] == [15, 15, 16, 15]
+    assert staged["worst_stage"] == 3
+    assert staged["bytes_per_rank"] == 16 * 1000 * 1152
+
+
+def test_memory_takes_keys_and_values_in_formats_of_their_own_and_settings_of_the_engine(answer):
+    base = ["memory", "--model", "llama-3.1-8b", "--tokens", "6656", "--engine", "llama.cpp", "--kv-dtype", "q4_0"]
+    found = answer(*base, "--value-dtype", "q1_0", "--set", "slots=2", "--set", "unified=true")
+    assert found["bytes"] == 32 * 8 * 6656 * (128 // 32 * 18 + 18)
+    windowed = ["memory", "--model", "gemma-3-4b", "--tokens", "131072", "--engine", "llama.cpp"]
+    assert answer(*windowed, "--set", "full_windows=true")["bytes"] == 17_408 * MIB  # ollama #17037
+
+
+def test_groups_that_attend_apart_share_out_the_sequences(answer):
+    found = answer("memory", "--model", "deepseek-v3", "--tokens", "1000", "--tensor-parallel", "8",
+                   "--data-parallel", "8", "--sequences", "20")  # fmt: skip
+    assert found["replication"] == 1
+    assert found["all_sequences_bytes"] == 20 * 1000 * 70_272
+    assert found["all_sequences_bytes_per_rank"] == 3 * 1000 * 70_272  # 20 over 8 groups: 3 on the fullest
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["--set", "block_tokens=abc"], ["block_tokens", "whole number", "'abc'"]),
+        (["--set", "blocks=1"], ["--set", "block_tokens", "'blocks=1'"]),
+        (["--set", "block_tokens"], ["--set", "NAME=VALUE"]),
+        (["--set", "prefix_caching=3"], ["prefix_caching", "true or false", "'3'"]),
+        (["--set", "state_dtype=fp7"], ["state_dtype", "'fp7'"]),
+        (["--kv-dtype", "q8_0"], ["kv_dtype", "vllm", "q8_0"]),
+        (["--tensor-parallel", "3"], ["tensor_parallel", "8 KV heads", "3"]),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused_in_one_line(refusal, typed, words):
+    message = refusal("memory", "--model", "llama-3.1-8b", "--tokens", "10", "--engine", "vllm", *typed)
+    for word in words:
+        assert word in message
+
+
+def test_settings_of_an_engine_are_listed(typed):
+    listed = typed("memory", "--model", "llama-3.1-8b", "--tokens", "1", "--engine", "sglang", "--set", "help")
+    assert listed.splitlines() == [
+        "page_tokens (default: 1)",
+        "swa_full_tokens_ratio (default: 0.8)",
+        "state_slots (default: 3)",
+    ]
 
 
 def test_a_preset_and_its_config_give_one_answer(answer, config):
@@ -285,7 +344,17 @@ WHOLE_OPTIONS = [
         (COST, option)
         for option in ("calls", "prefix", "growth", "output", "block", "summary", "instruction", "minimum")
     ),
-    *((MEMORY, option) for option in ("tokens", "tensor-parallel")),
+    *(
+        (MEMORY, option)
+        for option in (
+            "tokens",
+            "tensor-parallel",
+            "pipeline-parallel",
+            "data-parallel",
+            "decode-context-parallel",
+            "sequences",
+        )
+    ),
     *((FLOPS, option) for option in ("tokens", "cached")),
     (SELECT, "budget"),
 ]

@@ -304,6 +304,8 @@ def test_an_array_of_tokens_gives_what_each_gives(model, tokens, engine):
             "swa_full_tokens_ratio must be a number from 0.001 to 1, got 0",
         ),
         ({"engine": "sglang", "page_tokens": 1.5}, "page_tokens must be a whole number from 1 .* got 1.5"),
+        ({"engine": "vllm", "prefix_caching": 3}, "prefix_caching must be true or false, got '3'"),
+        ({"engine": "llama.cpp", "unified": None}, "unified must be true or false, got 'None'"),
         ({"engine": "llama.cpp", "slots": 0}, "slots must be a whole number from 1 to 65,536, got 0"),
     ],
 )

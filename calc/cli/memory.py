@@ -1,60 +1,95 @@
 """python -m calc memory: the KV cache of a model at a context length."""
 
+import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
+from calc.engines import ENGINES, engine_settings, engine_version
+from calc.engines.vllm import Vllm
 from calc.formats import bytes_text, count_text
-from calc.kv_cache import context_warnings, sequence_bytes, sequence_memory
-from calc.layouts import layouts_to_compare
+from calc.kv_cache import SequenceMemory, cache_rule, context_warnings, sequence_bytes, sequence_memory
+from calc.kv_formats import kv_format_names
+from calc.layouts import ANOTHER_MODEL, layouts_to_compare
+from calc.model_spec import ModelSpec
 from calc.numeric import POSITIVE_COUNT, require
 
 
 @click.command("memory")
 @model_options
 @click.option("--tokens", type=WHOLE, required=True, help="Tokens in the cache.")
-@click.option("--kv-dtype", default="bf16", show_default=True, help="Format of the cache: bf16, fp16, fp32, fp8, int8.")
-@click.option("--engine", default="ideal", show_default=True, help="Allocation rule: ideal, transformers.")
+@click.option(
+    "--kv-dtype", default="bf16", show_default=True, help=f"Format of the cache: {', '.join(kv_format_names())}."
+)
+@click.option("--value-dtype", help="Format of the values, where it is another than that of the keys.")
+@click.option("--engine", default="ideal", show_default=True, help=f"Allocation rule: {', '.join(ENGINES)}.")
 @click.option("--tensor-parallel", type=WHOLE, default=1, show_default=True, help="Ranks that share the KV heads.")
+@click.option("--pipeline-parallel", type=WHOLE, default=1, show_default=True, help="Stages that share the layers.")
+@click.option(
+    "--data-parallel",
+    type=WHOLE,
+    default=1,
+    show_default=True,
+    help="Groups of the tensor-parallel ranks that attend for sequences of their own.",
+)
+@click.option(
+    "--decode-context-parallel",
+    type=WHOLE,
+    default=1,
+    show_default=True,
+    help="Ranks of a group that share the tokens of a sequence.",
+)
 @click.option("--sequences", type=WHOLE, default=1, show_default=True, help="Conversations held at the same time.")
 @click.option("--encoder-tokens", type=WHOLE, default=0, show_default=True, help="Tokens that cross-attention reads.")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the engine, such as block_tokens=32; `--set help` lists them.",
+)
 @as_json
 def command(
     config: Path | None,
     preset: str | None,
     tokens: int,
-    kv_dtype: str,
-    engine: str,
-    tensor_parallel: int,
     sequences: int,
-    encoder_tokens: int,
+    assignments: Sequence[str],
     as_json: bool,
+    **options: Any,
 ) -> None:
-    """KV cache of one sequence, and the same model as MHA, GQA and MQA."""
+    """KV cache of one sequence as an engine allocates it, and the same model as MHA, GQA and MQA."""
+    engine = options["engine"]
+    if "help" in assignments:
+        click.echo("\n".join(f"{name} (default: {value})" for name, value in engine_settings(engine).items()))
+        return
     require(sequences, POSITIVE_COUNT, "sequences")
+    options = {**options, **_settings(engine, assignments)}
     model = chosen_model(config, preset)
-    memory = sequence_memory(
-        model,
-        tokens,
-        kv_dtype=kv_dtype,
-        engine=engine,
-        tensor_parallel=tensor_parallel,
-        encoder_tokens=encoder_tokens,
-    )
-    layouts = {
-        name: sequence_bytes(same, tokens, kv_dtype=kv_dtype, engine=engine, encoder_tokens=encoder_tokens)
-        for name, same in layouts_to_compare(model).items()
-    }
+    memory = sequence_memory(model, tokens, **options)
+    alone = {**options, "tensor_parallel": 1, "pipeline_parallel": 1, "data_parallel": 1, "decode_context_parallel": 1}
+    layouts = {name: sequence_bytes(same, tokens, **alone) for name, same in layouts_to_compare(model).items()}
     warnings = [*model.warnings, *context_warnings(model, tokens)]
+    groups = _page_groups(model, tokens, options)
+    holders = options["data_parallel"]
     answer = {
         "bytes": memory.bytes,
         "bytes_per_rank": memory.bytes_per_rank,
         "all_sequences_bytes": memory.bytes * sequences,
-        "all_sequences_bytes_per_rank": memory.bytes_per_rank * sequences,
+        "all_sequences_bytes_per_rank": memory.bytes_per_rank * -(-sequences // holders),
         "floor_bytes": memory.floor_bytes,
         "slope_bytes_per_token": memory.slope_bytes_per_token,
         "plateau_bytes": memory.plateau_bytes,
+        "replication": memory.replication,
+        "stages": [{"layers": len(stage.layers), "bytes_per_rank": stage.bytes_per_rank} for stage in memory.stages],
+        "worst_stage": memory.worst_stage + 1,
+        "page_groups": groups,
+        "engine": engine,
+        "engine_version": engine_version(engine),
         "layout": model.layout,
         "layout_bytes": layouts,
         "model": model.name,
@@ -62,25 +97,98 @@ def command(
         "unread_fields": list(model.unread_fields),
     }
     lines = [
-        f"{model.name}: {model.layout}, {model.layers} layers, {kv_dtype} cache, {engine} rule",
+        f"{model.name}: {model.layout}, {model.layers} layers, {_format_text(options)} cache, {engine} rule"
+        + (f" ({engine_version(engine)})" if engine != "ideal" else ""),
         f"KV cache at {count_text(tokens, 'tokens')}  {bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
-        f"Per rank of {tensor_parallel}  {bytes_text(memory.bytes_per_rank)}",
+        *_rank_lines(memory, options),
         *(
             [
                 f"All {count_text(sequences, 'sequences')}  {bytes_text(memory.bytes * sequences)}, "
-                f"{bytes_text(memory.bytes_per_rank * sequences)} per rank"
+                f"{bytes_text(answer['all_sequences_bytes_per_rank'])} per rank"
             ]
             if sequences > 1
             else []
         ),
-        f"Per token  {count_text(memory.slope_bytes_per_token, 'bytes')}",
+        f"Per token  {memory.slope_bytes_per_token:,.10g} bytes",
         *(
             f"{name}  {bytes_text(size)}"
             for name, size in (("Before the first token", memory.floor_bytes), ("Full windows", memory.plateau_bytes))
             if size
         ),
-        "On one rank, under other head layouts (another model: needs retraining, quality not modelled):",
-        *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items()),
+        *_group_lines(groups),
+        *([f"On one rank, under other head layouts ({ANOTHER_MODEL}):"] if len(layouts) > 1 else []),
+        *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items() if len(layouts) > 1),
         *model_remarks(model, warnings),
     ]
     show(answer, lines, as_json)
+
+
+def _settings(engine: str, assignments: Sequence[str]) -> dict[str, Any]:
+    """Settings typed as NAME=VALUE; a value is read as JSON, else as text."""
+    known = engine_settings(engine)
+    settings = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or name not in known:
+            raise ValueError(
+                f"--set of the {engine} rule must be NAME=VALUE with a name among {', '.join(known) or 'none'}, "
+                f"got {assignment[:60]!r}"
+            )
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings
+
+
+def _format_text(options: dict[str, Any]) -> str:
+    keys, values = options["kv_dtype"], options["value_dtype"]
+    return keys if values in (None, keys) else f"{keys} keys and {values} values in the"
+
+
+def _rank_lines(memory: SequenceMemory, options: dict[str, Any]) -> list[str]:
+    """What one rank holds, how often parts are replicated, and the fullest stage."""
+    stages, ranks = memory.stages, options["tensor_parallel"]
+    on = f"Per rank of {count_text(ranks * len(stages))}"
+    lines = [f"{on}  {bytes_text(memory.bytes_per_rank)}"]
+    if memory.replication > 1:
+        lines.append(f"Replication  {memory.replication:.4g} x: parts are stored on more than one rank")
+    if len({stage.bytes_per_rank for stage in stages}) > 1:
+        worst = stages[memory.worst_stage]
+        lines.append(
+            f"Fullest stage  {memory.worst_stage + 1} of {len(stages)}, {len(worst.layers)} layers, "
+            f"{bytes_text(worst.bytes_per_rank)} per rank"
+        )
+    return lines
+
+
+def _group_lines(groups: list[dict[str, Any]]) -> list[str]:
+    """Tables of pages, those that are alike in one line."""
+    if len(groups) < 2:
+        return []
+    lines = Counter(
+        f"{group['layers']} {group['kind']} layers  {count_text(group['pages'], 'pages')} of "
+        f"{bytes_text(group['page_bytes'])} for each layer"
+        + (f", {count_text(group['block_tokens'], 'tokens')} a page" if group["block_tokens"] else "")
+        + (f"; padded by {count_text(group['padding_layers'], 'layers')}" if group["padding_layers"] else "")
+        for group in groups
+    )
+    return [f"{times} x {line}" for line, times in lines.items()]
+
+
+def _page_groups(model: ModelSpec, tokens: int, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tables of pages of a request, where the engine has several kinds of them."""
+    rule = cache_rule(model, **options)
+    if not isinstance(rule, Vllm):
+        return []
+    return [
+        {
+            "kind": group.page.kind,
+            "layers": len(group.layers),
+            "padding_layers": group.padding_layers,
+            "block_tokens": group.page.block_tokens,
+            "page_bytes": group.page.page_bytes,
+            "pages": rule.request_pages(group.page, tokens),
+        }
+        for group in rule.page_groups()
+    ]

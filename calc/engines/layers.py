@@ -95,6 +95,13 @@ def scaled_index_row(index_width: int) -> int:
     return index_width + INDEX_SCALE_BYTES * pages(index_width, INDEX_BLOCK)
 
 
+def require_switches(**values: bool) -> None:
+    """Settings that are on or off, or one message that names the setting and the value."""
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {str(value)[:60]!r}")
+
+
 class LayerRule:
     """A way of counting in which each layer stands for itself. What a rule does not override is what must be kept."""
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from calc.engines.layers import MAX_DRAFT_TOKENS, LayerRule, Sizes
+from calc.engines.layers import MAX_DRAFT_TOKENS, LayerRule, Sizes, require_switches
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.numeric import POSITIVE_COUNT, Numeric, count_up_to, require_scalar, smaller
@@ -38,6 +38,7 @@ class LlamaCpp(LayerRule):
         self.sizes.split.require_none("llama.cpp", "tensor_parallel", "data_parallel", "decode_context_parallel")
         require_scalar(self.slots, count_up_to(65_536, low=1), "slots")
         require_scalar(self.ubatch_tokens, POSITIVE_COUNT, "ubatch_tokens")
+        require_switches(unified=self.unified, full_windows=self.full_windows, flash_attention=self.flash_attention)
         require_scalar(self.draft_tokens, count_up_to(MAX_DRAFT_TOKENS), "draft_tokens")
         if any(group.kind == "cross" or group.cross_kv_heads for group in self.model.layer_groups):
             raise ValueError("layers of kind cross are not known under the llama.cpp rule")

@@ -5,7 +5,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from calc.engines.layers import MAX_DRAFT_TOKENS, STATE_BYTES, LayerParts, LayerRule, Sizes, scaled_index_row
+from calc.engines.layers import (
+    MAX_DRAFT_TOKENS,
+    STATE_BYTES,
+    LayerParts,
+    LayerRule,
+    Sizes,
+    require_switches,
+    scaled_index_row,
+)
 from calc.kv_formats import kv_format
 from calc.layer_formulas import pages, plane_layer_bytes, times
 from calc.model_spec import LayerGroup, ModelSpec, State
@@ -121,6 +129,7 @@ class Vllm(LayerRule):
         require_scalar(self.batched_tokens, POSITIVE_COUNT, "batched_tokens")
         require_scalar(self.batches_in_flight, count_up_to(MAX_BATCHES, low=1), "batches_in_flight")
         require_scalar(self.draft_tokens, count_up_to(MAX_DRAFT_TOKENS), "draft_tokens")
+        require_switches(prefix_caching=self.prefix_caching, hybrid_manager=self.hybrid_manager)
         if self.state_dtype is not None:
             known(self.state_dtype, STATE_BYTES, "state_dtype")
         split = self.sizes.split
