@@ -21,7 +21,7 @@ class Style:
     dash: str
 
 
-ORANGE, BLUE, GREEN, PINK, GREY = "#D55E00", "#2A7FBF", "#009E73", "#CC79A7", "#888888"
+ORANGE, BLUE, GREEN, PINK, GREY, GOLD = "#D55E00", "#2A7FBF", "#009E73", "#CC79A7", "#888888", "#B8860B"
 
 POLICY_STYLES = {
     "plain": Style(ORANGE, "dot"),
@@ -41,6 +41,41 @@ CLASS_STYLES = {
     "cache_write_1h": ("Cache writes, 1 h", PINK, "x"),
     "uncached": ("Plain input", ORANGE, "."),
     "output": ("Output", GREY, "-"),
+}
+
+
+ENGINE_STYLES = {
+    "ideal": Style(GREEN, "solid"),
+    "transformers": Style(GREY, "longdash"),
+    "vllm": Style(BLUE, "dash"),
+    "sglang": Style(PINK, "dashdot"),
+    "llama.cpp": Style(ORANGE, "dot"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind of layer is drawn, and what it keeps in plain words."""
+
+    colour: str
+    pattern: str
+    meaning: str
+
+
+KINDS = {
+    "full": Kind(ORANGE, "", "keeps keys and values of every token"),
+    "sliding": Kind(BLUE, "/", "keeps the newest tokens, up to its window"),
+    "chunked": Kind(BLUE, "x", "keeps the tokens of the current chunk"),
+    "latent": Kind(PINK, "", "keeps one compressed row of every token, from which keys and values are rebuilt"),
+    "sliding latent": Kind(PINK, "/", "keeps one compressed row of the newest tokens"),
+    "indexed": Kind(GOLD, "", "keeps every token, and a key by which an indexer picks those that are read"),
+    "indexed latent": Kind(GOLD, ".", "keeps a compressed row of every token, and a key by which an indexer picks"),
+    "cross": Kind(GOLD, "x", "keeps keys and values of an encoder's or an image's tokens"),
+    "recurrent": Kind(GREEN, "-", "keeps a state of one size, whatever the length"),
+    "full with state": Kind(GREEN, "", "keeps every token and a state besides"),
+    "sliding with state": Kind(GREEN, "/", "keeps the newest tokens and a state besides"),
+    "shared": Kind(GREY, ".", "keeps nothing: it reads another layer's keys and values"),
+    "none": Kind(GREY, "x", "keeps nothing: no attention"),
 }
 
 
@@ -167,6 +202,52 @@ def stacked_bars(
     figure.update_layout(barmode="stack", legend_traceorder="normal")
     figure.update_yaxes(title=y_title, tickprefix=y_prefix)
     return _laid_out(figure, title)
+
+
+def layer_strip(kinds: Sequence[str], notes: Sequence[str], sizes: Sequence[str], *, title: str) -> go.Figure:
+    """One bar per layer, first to last, coloured and patterned by its kind.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        Kind of each layer [names].
+    notes : sequence of str
+        What else is said of each layer, such as its window [text].
+    sizes : sequence of str
+        What each layer keeps [text].
+    title : str
+        What the chart shows [text].
+
+    Returns
+    -------
+    plotly.graph_objects.Figure
+        The chart [figure].
+    """
+    figure = go.Figure()
+    for kind in dict.fromkeys(kinds):
+        own = [number for number, other in enumerate(kinds) if other == kind]
+        figure.add_bar(
+            x=[number + 1 for number in own],
+            y=[1] * len(own),
+            name=f"{kind} ({len(own)})",
+            marker={
+                "color": KINDS[kind].colour,
+                "pattern": {
+                    "shape": KINDS[kind].pattern,
+                    "fillmode": "overlay",
+                    "fgcolor": "rgba(255,255,255,0.7)",
+                    "size": 6,
+                },
+            },
+            customdata=[" ".join(filter(None, (notes[number], f"keeps {sizes[number]}"))) for number in own],
+            hovertemplate="layer %{x}: %{customdata}<extra>" + kind + "</extra>",
+        )
+    figure.update_layout(barmode="stack", bargap=0.12)
+    figure.update_xaxes(title="Layer", range=[0.4, len(kinds) + 0.6], fixedrange=True)
+    figure.update_yaxes(visible=False, range=[0, 1], fixedrange=True)
+    figure = _laid_out(figure, title)
+    figure.update_layout(height=230, legend_y=-0.5)
+    return figure
 
 
 def _decades(values: Sequence[Sequence[float]]) -> dict:

@@ -25,6 +25,8 @@ class Whole:
     default: int | None
     allowed: Range
     step: int = 1
+    empty: str = "as listed"
+    """What an empty field shows, where the default is None."""
 
     def parsed(self, text: str) -> int | None:
         """The value of a link's text, or a ValueError that names field, range and value."""
@@ -50,7 +52,7 @@ class Whole:
             step=self.step,
             key=self.key,
             help=f"{self.help} Allowed: {self.allowed}.",
-            placeholder="as listed",
+            placeholder=self.empty,
             **KEEP,
         )
 
@@ -203,4 +205,44 @@ class Hidden:
         return value
 
 
-Field = Whole | Price | Choice | Day | Hidden
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """Some of a list of names, in the order they were chosen."""
+
+    key: str
+    label: str
+    help: str
+    default: tuple[str, ...]
+    options: Callable[[], Sequence[str]]
+    most: int
+    shown: Callable[[str], str] = str
+
+    def parsed(self, text: str) -> tuple[str, ...]:
+        """The values of a link's text, or an error that says what they may be."""
+        return self.checked(text.split(",") if text else ())
+
+    def checked(self, value: Any) -> tuple[str, ...]:
+        """The values, or an error with near names or the number allowed."""
+        names = tuple(dict.fromkeys(known(name, self.options(), self.key) for name in value))
+        if len(names) > self.most:
+            raise ValueError(f"{self.key} must be at most {self.most} names, got {len(names)}")
+        return names
+
+    def text(self, value: Sequence[str]) -> str:
+        """The values as a link holds them."""
+        return ",".join(value)
+
+    def draw(self) -> None:
+        """The widget."""
+        st.multiselect(
+            self.label,
+            self.options(),
+            format_func=self.shown,
+            key=self.key,
+            help=self.help,
+            max_selections=self.most,
+            **KEEP,
+        )
+
+
+Field = Whole | Price | Choice | Several | Day | Hidden

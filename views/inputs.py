@@ -3,11 +3,13 @@
 import datetime
 import json
 from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
 from calc.engines import ENGINES
-from calc.kv_formats import kv_format_names
+from calc.kv_formats import bytes_per_number, kv_format_names
+from calc.layouts import LAYOUTS
 from calc.model_config import config_as_read, read_config
 from calc.model_spec import ModelSpec
 from calc.numeric import Range, count_up_to
@@ -15,7 +17,7 @@ from calc.policies import LIFETIMES, AgentRun
 from calc.presets import model_ids, model_label, model_preset
 from calc.prices import FIRST_DAY, LAST_DAY, priced_models
 from views import link
-from views.fields import Choice, Day, Field, Hidden, Price, Whole
+from views.fields import Choice, Day, Field, Hidden, Price, Several, Whole
 from views.text import text_only
 
 PASTED = "pasted"
@@ -25,6 +27,12 @@ MAX_CALLS = 20_000
 MAX_TOKENS = 10**9
 MAX_CONFIG_BYTES = 10**6
 
+MAX_RANKS = 1024
+FULL_BLOCKS = 128
+"""Numbers of a head for which a format's bits are shown."""
+AS_KEYS = "as the keys"
+ON, OFF = "on", "off"
+OTHER_LAYOUTS = tuple(name for name in LAYOUTS if name != "own")
 NARROWEST = 165
 """Pixels below which inputs side by side wrap: two fit a phone."""
 
@@ -55,6 +63,26 @@ def _price(key: str, what: str) -> Price:
         help=f"{what}: USD per million tokens, in place of the card's. Empty: as listed.",
         allowed=_PRICE,
     )
+
+
+def _format_shown(name: str) -> str:
+    """A format with its true bits per number."""
+    width = FULL_BLOCKS
+    return f"{name} ({8 * bytes_per_number(name, width):.4g} bits)"
+
+
+def _ranks(key: str, label: str, what: str) -> Whole:
+    return Whole(key=key, label=label, help=what, default=1, allowed=count_up_to(MAX_RANKS, low=1))
+
+
+def _setting(key: str, label: str, what: str, *, low: int = 1, most: int = MAX_TOKENS) -> Whole:
+    return Whole(
+        key=key, label=label, help=what, default=None, allowed=count_up_to(most, low=low), empty="engine's default"
+    )
+
+
+def _switch(key: str, label: str, what: str, default: str) -> Choice:
+    return Choice(key=key, label=label, help=what, default=default, options=lambda: (ON, OFF))
 
 
 CALLS = Whole(
@@ -189,24 +217,91 @@ SEQUENCES = Whole(
 KV_DTYPE = Choice(
     key="kv_dtype",
     label="KV format",
-    help="Format of the cached numbers: bf16 and fp16 take 2 bytes, fp8 and int8 one, fp32 four.",
+    help="Format of the cached numbers. Bits are true ones, scales included, for heads of 128 numbers.",
     default="bf16",
     options=kv_format_names,
+    shown=_format_shown,
+)
+VALUE_DTYPE = Choice(
+    key="value_dtype",
+    label="Format of values",
+    help="Format of the values, where it is another than that of the keys: under the rules ideal and llama.cpp.",
+    default=AS_KEYS,
+    options=lambda: (AS_KEYS, *kv_format_names()),
+    shown=lambda name: name if name == AS_KEYS else _format_shown(name),
 )
 ENGINE = Choice(
     key="engine",
     label="Allocation rule",
-    help="ideal: what any implementation must keep. transformers: what that library's dynamic cache holds after a prefill, "
-    "in the model's own type.",
+    help="ideal: what any implementation must keep. transformers: what its dynamic cache holds after a prefill. vllm, "
+    "sglang, llama.cpp: what one request of this length takes there, by the rule of the version that the answer names.",
     default="ideal",
     options=lambda: ENGINES,
 )
-RANKS = Whole(
-    key="ranks",
-    label="Tensor-parallel ranks",
-    help="Accelerators that share the KV heads. With more ranks than heads, heads are stored more than once.",
-    default=1,
-    allowed=count_up_to(1024, low=1),
+RANKS = _ranks(
+    "ranks",
+    "Tensor-parallel ranks",
+    "Accelerators that share the KV heads. With more ranks than heads, heads are stored more than once.",
+)
+STAGES = _ranks(
+    "stages", "Pipeline stages", "Groups of accelerators that share out the layers, one group after the other."
+)
+ATTENTION_GROUPS = _ranks(
+    "attention_groups",
+    "Data-parallel attention groups",
+    "Groups of the tensor-parallel ranks, each of which holds conversations of its own.",
+)
+CONTEXT_RANKS = _ranks(
+    "context_ranks",
+    "Context-parallel ranks",
+    "Ranks that share out the tokens of a conversation while decoding: full and latent layers only.",
+)
+ENGINE_SETTINGS: dict[str, tuple[Whole | Choice, ...]] = {
+    "vllm": (
+        _setting("block_tokens", "Block (tokens)", "Tokens of a page. Empty: 16, and 64 for latent rows."),
+        _setting("batched_tokens", "Batched tokens", "Tokens scheduled at once. Empty: 8,192, as from 70 GiB on."),
+        _setting(
+            "draft_tokens",
+            "Draft tokens",
+            "Tokens drafted ahead by speculative decoding. Empty: none.",
+            low=0,
+            most=1000,
+        ),
+        _switch("prefix_caching", "Prefix caching", "On: a request's states are kept twice.", "on"),
+    ),
+    "sglang": (
+        _setting("page_tokens", "Page (tokens)", "Tokens of a page. Empty: 1."),
+        _setting(
+            "state_slots", "State slots", "Copies of a request's states. Empty: 3; 1 without the radix cache.", most=64
+        ),
+    ),
+    "llama.cpp": (
+        _setting("slots", "Slots", "Sequences that share the context out. Empty: 1.", most=1024),
+        _setting(
+            "ubatch_tokens",
+            "Micro-batch (tokens)",
+            "Tokens computed at once, which a window holds besides. Empty: 512.",
+        ),
+        _switch("full_windows", "Full windows", "On: windowed layers keep everything (--swa-full).", "off"),
+    ),
+}
+"""The settings of each engine that the page offers; the command line has all of them."""
+COMPARED = Several(
+    key="compared",
+    label="Compared with",
+    help="Up to five: this model under another layout, or other models.",
+    default=(),
+    options=lambda: (*OTHER_LAYOUTS, *model_ids()),
+    most=5,
+    shown=lambda name: f"this model as {name}" if name in OTHER_LAYOUTS else model_label(name),
+)
+WINDOW = Whole(
+    key="window",
+    label="Window of the sliding layout (tokens)",
+    help="Newest tokens that the sliding layers of the changed layout keep, the token itself among them.",
+    default=4096,
+    allowed=count_up_to(MAX_TOKENS, low=1),
+    step=512,
 )
 CACHED = Whole(
     key="cached",
@@ -227,7 +322,8 @@ DECODED = Whole(
 
 FIELDS: tuple[Field, ...] = (
     CALLS, PREFIX, GROWTH, BLOCK, SUMMARY, INSTRUCTION, OUTPUT, CARD, DATE, LIFETIME, MINIMUM, *PRICES.values(),
-    CONFIG, MODEL, TOKENS, SEQUENCES, KV_DTYPE, RANKS, ENGINE, CACHED, DECODED,
+    CONFIG, MODEL, TOKENS, SEQUENCES, KV_DTYPE, VALUE_DTYPE, RANKS, STAGES, ATTENTION_GROUPS, CONTEXT_RANKS, ENGINE,
+    *(setting for settings in ENGINE_SETTINGS.values() for setting in settings), COMPARED, WINDOW, CACHED, DECODED,
 )  # fmt: skip
 """In the order of a link; CONFIG stands before MODEL, which may name it."""
 
@@ -246,10 +342,45 @@ class Scenario:
     tokens: int
     sequences: int
     kv_dtype: str
+    value_dtype: str
     ranks: int
+    stages: int
+    attention_groups: int
+    context_ranks: int
     engine: str
+    settings: tuple[tuple[str, int | bool], ...]
+    """What was typed for the chosen engine; the rest has the engine's defaults."""
+    compared: tuple[str, ...]
+    window: int
     cached: int
     decoded: int
+
+    @property
+    def on_one_rank(self) -> dict[str, Any]:
+        """How the cache is counted, as `calc.kv_cache.cache_rule` takes it, by one rank alone."""
+        values = {} if self.value_dtype == AS_KEYS else {"value_dtype": self.value_dtype}
+        return {"kv_dtype": self.kv_dtype, **values, "engine": self.engine, **dict(self.settings)}
+
+    @property
+    def on_all_ranks(self) -> dict[str, Any]:
+        """The same over all ranks."""
+        return {
+            **self.on_one_rank,
+            "tensor_parallel": self.ranks,
+            "pipeline_parallel": self.stages,
+            "data_parallel": self.attention_groups,
+            "decode_context_parallel": self.context_ranks,
+        }
+
+    @property
+    def accelerators(self) -> int:
+        """Ranks of all stages."""
+        return self.ranks * self.stages
+
+    @property
+    def sequences_per_group(self) -> int:
+        """Conversations that the fullest rank has a part of."""
+        return -(-self.sequences // self.attention_groups)
 
 
 def scenario() -> Scenario:
@@ -273,8 +404,14 @@ def scenario() -> Scenario:
         "tokens",
         "sequences",
         "kv_dtype",
+        "value_dtype",
         "ranks",
+        "stages",
+        "attention_groups",
+        "context_ranks",
         "engine",
+        "compared",
+        "window",
         "cached",
         "decoded",
     )
@@ -282,7 +419,16 @@ def scenario() -> Scenario:
         run=run,
         prices=tuple((name, value[field.key]) for name, field in PRICES.items()),
         model=_model(value["model"]),
+        settings=_settings(value["engine"], value),
         **{key: value[key] for key in shared},
+    )
+
+
+def _settings(engine: str, value: dict[str, Any]) -> tuple[tuple[str, int | bool], ...]:
+    """What was typed for an engine."""
+    typed = ((field, value[field.key]) for field in ENGINE_SETTINGS.get(engine, ()))
+    return tuple(
+        (field.key, given == ON if isinstance(field, Choice) else given) for field, given in typed if given is not None
     )
 
 

@@ -13,7 +13,7 @@ class Ideal(LayerRule):
     """min(n, w) tokens of a window, one latent row, states in the type that the config names."""
 
     name: ClassVar[str] = "ideal"
-    version: ClassVar[str] = "by definition"
+    version: ClassVar[str] = "ideal (what must be kept)"
     model: ModelSpec
     sizes: Sizes
 

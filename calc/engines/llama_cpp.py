@@ -18,7 +18,7 @@ class LlamaCpp(LayerRule):
     """Cells in multiples of 256, for all slots together; a slot is a sequence served at the same time."""
 
     name: ClassVar[str] = "llama.cpp"
-    version: ClassVar[str] = "llama.cpp, source of autumn 2026"
+    version: ClassVar[str] = "llama.cpp of autumn 2026"
     model: ModelSpec
     sizes: Sizes
     slots: int = 1
