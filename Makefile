@@ -11,6 +11,7 @@ test: $(VENV)/.test chromium
 
 bench: $(VENV)/.run
 	$(VENV)/bin/python -m benchmarks.sweep
+	$(VENV)/bin/python -m benchmarks.hybrid_memory
 
 $(VENV)/.run: requirements.txt
 	$(PYTHON) -m venv $(VENV)

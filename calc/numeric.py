@@ -114,6 +114,8 @@ def require_all(allowed: Range, **values: Any) -> tuple[Numeric, ...]:
 
 
 def _required_scalar(value: Any, allowed: Range, name: str) -> int | float:
+    if type(value) is int and allowed.whole and allowed.low <= value <= allowed.high:  # the common case first
+        return value
     if isinstance(value, Fraction) or not isinstance(value, Real) or isinstance(value, (bool, np.bool_)):
         raise _out_of_range(value, allowed, name)
     if isinstance(value, Integral):
@@ -240,14 +242,18 @@ def formula(equation: str, /, *, quotient: bool = False, **ranges: Range) -> Cal
 
     def decorate(function: Callable) -> Callable:
         signature = inspect.signature(function)
+        names = tuple(signature.parameters)
         if unknown := ranges.keys() - signature.parameters.keys():
             raise TypeError(f"{function.__name__} has no arguments {sorted(unknown)}")
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            given = bound.arguments
+            if len(args) == len(names) and not kwargs:  # the common case, without the cost of a binding
+                given = dict(zip(names, args))
+            else:
+                bound = signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                given = bound.arguments
             numbers = {name: require(given[name], allowed, name) for name, allowed in ranges.items()}
             return _evaluated(function, {**given, **numbers}, numbers, quotient)
 
@@ -292,4 +298,7 @@ def _added(first: Numeric, second: Numeric) -> Numeric:
 
 def total(terms: Iterable[Numeric]) -> Numeric:
     """The sum of whole numbers, elementwise; arrays do not wrap around."""
+    terms = list(terms)
+    if not any(isinstance(term, np.ndarray) for term in terms):
+        return sum(terms)
     return functools.reduce(_added, terms, 0)
