@@ -6,6 +6,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from calc.engines import engine_version
 from calc.formats import bytes_text
 from calc.units import GIB
 
@@ -260,3 +261,65 @@ def test_the_memory_of_any_layer_kind_is_shown_and_flop_are_refused_with_one_mes
             assert f"(kind: {kind}" in formula
         else:
             assert len(app.error) <= 1
+
+
+MEMORY_SECTIONS = ("open_picture", "open_engines", "open_by_rank", "open_formats", "open_ladder", "open_memory_formula")
+SPLIT = {"ranks": "8", "stages": "4", "attention_groups": "2", "sequences": "5"}
+
+
+@pytest.mark.parametrize(
+    ("model", "link"),
+    [
+        ("gemma-4-31b", {"engine": "vllm", **SPLIT}),
+        ("qwen3.5-27b", {"engine": "vllm", "kv_dtype": "fp8", "ranks": "2"}),
+        ("deepseek-v3.2", {"engine": "sglang", "ranks": "8", "context_ranks": "8"}),
+        ("gemma-3-4b", {"engine": "llama.cpp", "kv_dtype": "q8_0", "value_dtype": "q4_0", "slots": "2"}),
+        ("llama-4-scout", {"engine": "transformers"}),
+        ("gpt2", {"stages": "12"}),
+    ],
+)
+def test_every_section_of_the_memory_page_holds_for_every_engine(model, link):
+    app = opened(PAGES[1], model=model, **link)
+    for section in MEMORY_SECTIONS:
+        app.session_state[section] = True
+    app.run()
+    assert not app.exception and not app.error
+    shown = words(app)
+    if link.get("engine"):
+        assert f"Counted as {engine_version(link['engine'])}" in shown
+
+
+def test_the_memory_page_shares_sequences_out_and_names_the_fullest_stage():
+    app = opened(PAGES[1], model="deepseek-v3", tokens="1000", **SPLIT)
+    numbers = metrics(app)
+    per_group = 3  # 5 sequences in 2 groups
+    assert numbers["On each of 32 ranks"] == bytes_text(per_group * 1000 * 16 * 1152)  # 16 of the 61 layers
+    assert "Stage 3 of 4 is the fullest" in words(app)
+    assert numbers["All 5"] == bytes_text(5 * 4 * 1000 * 70_272)  # four ranks of a group hold the latent rows each
+
+
+def test_settings_of_the_chosen_engine_are_in_force_and_in_the_link():
+    app = opened(PAGES[1], model="llama-3.1-8b", tokens="1000", sequences="1", engine="vllm", block_tokens="128")
+    assert metrics(app)["One sequence"] == bytes_text(1024 * 131_072)
+    assert link_of(app)["block_tokens"] == "128"
+    app.session_state["open_ranks"] = True
+    app.run()
+    app.selectbox(key="engine").set_value("ideal").run()
+    assert metrics(app)["One sequence"] == bytes_text(1000 * 131_072)
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ({"engine": "vllm", "kv_dtype": "q8_0"}, "kv_dtype of the vllm rule must be one of"),
+        ({"engine": "llama.cpp", "ranks": "2"}, "tensor_parallel must be 1 under the llama.cpp rule, got 2"),
+        ({"ranks": "3"}, "tensor_parallel must divide the 8 KV heads or be a multiple of them, got 3"),
+        ({"attention_groups": "2"}, "data_parallel must divide the 1 tensor-parallel ranks, got 2"),
+        ({"stages": "33"}, "pipeline_parallel must be at most the 32 layers of the model, got 33"),
+    ],
+)
+def test_what_cannot_be_split_or_packed_so_gives_one_message(link, message):
+    app = opened(PAGES[1], **link)
+    assert not app.exception
+    assert len(app.error) == 1
+    assert message in app.error[0].value.replace("\\", "")

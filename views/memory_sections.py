@@ -102,10 +102,16 @@ def _engines(scenario: Scenario) -> None:
 
 def _pages(scenario: Scenario) -> None:
     """The groups of layers that share tables of pages under vLLM."""
-    rule = cache_rule(scenario.model, **{**scenario.on_all_ranks, "engine": "vllm", **_settings_of(scenario, "vllm")})
-    if not isinstance(rule, Vllm) or not (groups := rule.page_groups()):
+    options = {"kv_dtype": scenario.kv_dtype, "engine": Vllm.name, "tensor_parallel": scenario.ranks}
+    own = dict(scenario.settings) if scenario.engine == Vllm.name else {}
+    try:
+        rule = cache_rule(scenario.model, **options, **own)
+        groups = rule.page_groups()
+    except ValueError:  # the list above says why
         return
-    st.markdown("**Pages of one request under vllm**")
+    if not groups:
+        return
+    st.markdown("**Pages of one request under vllm, on each rank**")
     text.table(
         pd.DataFrame(
             [
@@ -125,10 +131,6 @@ def _pages(scenario: Scenario) -> None:
         "pages",
         "Groups of layers that share a table of pages under vLLM's rule",
     )
-
-
-def _settings_of(scenario: Scenario, engine: str) -> dict[str, int | bool]:
-    return dict(scenario.settings) if scenario.engine == engine else {}
 
 
 def _by_rank(scenario: Scenario, spread: SequenceMemory) -> None:
