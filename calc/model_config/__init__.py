@@ -13,6 +13,7 @@ from calc.model_config.rules import (
     FACTS,
     FAMILIES,
     OF_LAYERS,
+    RANGES,
     TEXT_MODELS,
     is_known_field,
     is_of_parameters,
@@ -142,20 +143,23 @@ def _model(config: dict[str, Any]) -> ModelSpec:
     reading = Reading(config, _model_type(config))
     unknown = reading.family.get("unknown_weights", "")
     if not unknown and not reading.has("window"):
-        refuse_other_layer_kinds({field: value for field, value in config.items() if field not in _handled(reading)})
+        handled = _handled(reading)
+        refuse_other_layer_kinds({field: value for field, value in reading.config.items() if field not in handled})
+    _require_what_the_table_assumes(reading, of_facts=False)
     names = FACTS if not unknown else ("max_context",)
     for name in names:
         reading.fact(name)
     groups, order = Layers(reading).groups()
     reading.fact("layers")
-    _require_what_the_table_assumes(reading)
+    _require_what_the_table_assumes(reading, of_facts=True)
     has_states = any(group.states for group in groups)
     dtype = reading.model_dtype() if has_states else "bf16"
-    unread = {field: value for field, value in config.items() if field not in reading.read}
+    handled = _handled(reading)
+    unread = {field: value for field, value in reading.config.items() if field not in reading.read}
     if not unknown:
-        refuse_other_layer_kinds({field: value for field, value in unread.items() if field not in _handled(reading)})
+        refuse_other_layer_kinds({field: value for field, value in unread.items() if field not in handled})
     else:
-        unread = {field: value for field, value in unread.items() if field not in _handled(reading)}
+        unread = {field: value for field, value in unread.items() if field not in handled}
     facts = reading.facts
     weights = None if unknown else WeightShape(**{name: facts[name] for name in FACTS if name not in OF_LAYERS})
     return ModelSpec(
@@ -170,10 +174,19 @@ def _model(config: dict[str, Any]) -> ModelSpec:
         provenance=tuple(
             Provenance(fact=fact, value=shown(value), source=reading.sources[fact]) for fact, value in facts.items()
         ),
-        warnings=tuple(dict.fromkeys(reading.warnings)),
+        warnings=tuple(dict.fromkeys([*_warnings_of_own_code(reading), *reading.warnings])),
         unread_fields=tuple(field for field, value in unread.items() if not _is_harmless(field, value, unknown)),
         config_text=_compact(reading.read),
     )
+
+
+def _warnings_of_own_code(reading: Reading) -> list[str]:
+    if not reading.family.get("own_code"):
+        return []
+    return [
+        f"model_type {reading.model_type} is not in transformers: its files bring code of their own, and the rule "
+        "'transformers' counts what that library's own cache would hold of such layers"
+    ]
 
 
 def _handled(reading: Reading) -> set[str]:
@@ -186,6 +199,7 @@ def _handled(reading: Reading) -> set[str]:
 
 def _is_harmless(field: str, value: Any, unknown: str) -> bool:
     """Whether a field that was not read changes nothing; a signal of a layer kind only where it is off."""
+    field = field.rpartition(".")[2]
     if unknown and is_of_parameters(field):
         return True
     if not is_known_field(field):
@@ -193,8 +207,11 @@ def _is_harmless(field: str, value: Any, unknown: str) -> bool:
     return not unknown or signals_experts(field) or other_layer_kind({field: value}) is None
 
 
-def _require_what_the_table_assumes(reading: Reading) -> None:
+def _require_what_the_table_assumes(reading: Reading, *, of_facts: bool) -> None:
+    """The one value that a field may have: a constant, or a fact once the facts are known."""
     for field, wanted in reading.family.get("only", {}).items():
+        if (isinstance(wanted, str) and wanted in RANGES) is not of_facts:
+            continue
         value = reading.config.get(field, reading.defaults.get(field))
         if field in reading.config:
             reading.read[field] = value
