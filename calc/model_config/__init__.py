@@ -1,4 +1,4 @@
-"""A model's config.json into a ModelSpec, by the rules in presets/*.toml, with the source of every fact."""
+"""A model's config.json, or .gguf file, into a ModelSpec, by the rules in presets/*.toml, with the source of every fact."""
 
 import json
 import os
@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from calc.model_config.file import config_fields, named_by_text, shown
+from calc.model_config.gguf_file import config_of_gguf
+from calc.model_config.gguf_header import is_gguf
 from calc.model_config.layers import Layers
 from calc.model_config.reading import Reading
 from calc.model_config.rules import (
@@ -30,12 +32,13 @@ NESTED = (("text_config",), ("thinker_config", "text_config"), ("decoder",), ("l
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
-    """The facts of a model from its config.json.
+    """The facts of a model from its config.json, or from the metadata of its .gguf file.
 
     Parameters
     ----------
     config : mapping, str or os.PathLike
-        The config's fields; or its JSON text, which is never taken for a path; or a path to the file [config].
+        The config's fields; or its JSON text, which is never taken for a path; or a path to the file, which may be a
+        .gguf file [config].
 
     Returns
     -------
@@ -68,6 +71,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
         ...
     ValueError: layer kind 'sliding window' (sliding_window = 4096) is not supported yet
     """
+    if isinstance(config, os.PathLike) and is_gguf(config):
+        return _of_gguf(config)
     outer = config_fields(config)
     for path in NESTED:
         inner = _nested(outer, path)
@@ -90,6 +95,25 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
         read = {**json.loads(flat.config_text), "model_type": outer["model_type"]}
         return replace(flat, name=outer["model_type"], config_text=_compact(read))
     return _model(outer)
+
+
+def _of_gguf(path: os.PathLike) -> ModelSpec:
+    """The model of a .gguf file; where a fact's value came from is a key of the file."""
+    found = config_of_gguf(path)
+    try:
+        model = _model(found.fields)
+    except ValueError as error:
+        raise ValueError(f"GGUF file, read as {found.fields['model_type']}: {error}") from None
+    for entry in model.provenance:
+        if entry.fact in RANGES and entry.source.startswith("class default"):
+            raise ValueError(f"GGUF file of a {found.fields['model_type']} model must have a key for {entry.fact}")
+    return replace(
+        model,
+        name=found.name,
+        provenance=tuple(replace(e, source=found.sources.get(e.source, e.source)) for e in model.provenance),
+        warnings=(*found.warnings, *model.warnings),
+        unread_fields=(*found.unread, *model.unread_fields),
+    )
 
 
 def _text_model(outer: dict[str, Any]) -> str | None:
