@@ -29,6 +29,9 @@ class Exemption(NamedTuple):
 
 EXEMPTIONS = {
     "calc/prices.py": Exemption("genai_prices", True, "the price list; a cold import is slow, so it waits for a card"),
+    "calc/model_config/gguf_header.py": Exemption(
+        "gguf", True, "headers of .gguf files; its import takes a tenth of a second, which only a .gguf file pays"
+    ),
     "calc/cli": Exemption("click", False, "the command line is one of the edges of calc"),
     "kernels/__main__.py": Exemption("calc", False, "it prints predictions beside its measurements"),
     "views/kernels.py": Exemption("kernels", True, "the page that runs kernels; a cold import of torch costs seconds"),
@@ -187,7 +190,19 @@ def loaded_after(code: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
-HEAVY = {"torch", "streamlit", "pandas", "plotly", "genai_prices", "transformers", "duckdb", "dask", "pydantic"}
+HEAVY = {
+    "gguf",
+    "yaml",
+    "torch",
+    "streamlit",
+    "pandas",
+    "plotly",
+    "genai_prices",
+    "transformers",
+    "duckdb",
+    "dask",
+    "pydantic",
+}
 
 
 def calc_modules() -> list[str]:

@@ -24,6 +24,7 @@ from calc.model_spec import ModelSpec
 REFERENCES = Path(__file__).parent / "references"
 RECORDS = json.loads((REFERENCES / "transformers_dense.json").read_text())["records"]
 OTHER_KINDS = json.loads((REFERENCES / "transformers_other_kinds.json").read_text())["records"]
+CACHES = json.loads((REFERENCES / "transformers_caches.json").read_text())["records"]
 POPPED = {"swa_kv_lora_rank", "swa_head_dim", "swa_qk_nope_head_dim", "first_k_dense_replace", "global_head_dim",
           "is_encoder_decoder", "is_decoder"}  # fmt: skip
 """Defaults that a class takes from the fields it pops, or from the class of all configs."""
@@ -65,7 +66,7 @@ def defaults_of(model_type):
     }
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", [name for name, family in FAMILIES.items() if "own_code" not in family])
 def test_class_defaults_are_those_of_the_transformers_class(model_type):
     family = FAMILIES[model_type]
     declared = defaults_of(model_type)
@@ -396,3 +397,65 @@ def test_an_olmo_file_may_name_its_head_width():
     # OlmoAttention takes head_dim where the config has one: 2 layers x 4 heads x 32 numbers, not 2 x 4 x 16.
     model = read_config({"model_type": "olmo", "hidden_size": 64, "num_attention_heads": 4, "head_dim": 32})
     assert model.layer_groups[0].key_width == 32
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v2", "deepseek_v3", "kimi_k2"])
+def test_a_latent_model_says_that_the_kv_heads_its_file_prints_are_not_used(model_type):
+    shape = {"model_type": model_type, "num_attention_heads": 64, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    model = read_config({**shape, "num_hidden_layers": 2, "num_key_value_heads": 64})
+    assert [text for text in model.warnings if "num_key_value_heads = 64 is not used" in text]
+    assert model.layer_groups[0].key_width + model.layer_groups[0].value_width == 576
+    assert_round_trip(model)
+    for quiet in ({}, {"num_key_value_heads": None}, {"num_key_value_heads": 1}):
+        model = read_config({**shape, "num_hidden_layers": 2, **quiet})
+        assert not [text for text in model.warnings if "num_key_value_heads" in text]
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [  # the classes of transformers 5.24.0 have head_dim 256 and 128, num_key_value_heads 8 and 32
+        ({"model_type": "gemma", "hidden_size": 2048, "num_attention_heads": 16}, "head_dim is absent: 256"),
+        ({"model_type": "qwen3", "hidden_size": 4096, "num_attention_heads": 64}, "head_dim is absent: 128"),
+        ({"model_type": "mistral", "num_attention_heads": 64}, "num_key_value_heads is absent: 8"),
+        ({"model_type": "qwen2", "num_attention_heads": 64}, "num_key_value_heads is absent: 32"),
+        ({"model_type": "gemma", "num_attention_heads": 16, "head_dim": None}, "head_dim is null: hidden_width"),
+    ],
+)
+def test_an_absent_width_or_number_of_heads_is_reported_where_it_is_not_what_one_would_think(config, part):
+    model = read_config(config)
+    assert [text for text in model.warnings if text.startswith(part)]
+    assert_round_trip(model)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8},
+        {"model_type": "qwen3", "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8},
+        {"model_type": "gemma"},
+        {"model_type": "gemma", "num_attention_heads": 16, "num_key_value_heads": 1, "head_dim": 256},
+    ],
+)
+def test_a_file_without_a_trap_is_read_without_a_warning(config):
+    assert read_config(config).warnings == ()
+
+
+def test_a_width_that_is_not_whole_is_refused():
+    # GLM-4.5-Air without its head_dim: 4096 / 96 = 42.67
+    message = refusal({"model_type": "glm4_moe", "hidden_size": 4096, "num_attention_heads": 96})
+    assert message == "hidden_size must be a multiple of num_attention_heads = 96, got 4096"
+
+
+@pytest.mark.parametrize("record", [pytest.param(record, id=record["id"]) for record in OTHER_KINDS + CACHES])
+def test_an_object_of_which_a_field_is_read_is_not_reported_as_unread(record):
+    try:
+        model = read_config(record["config"])
+    except ValueError:
+        return
+    read = config_as_read(model)
+    assert [field for field in model.unread_fields if any(name.startswith(f"{field}.") for name in read)] == []
+
+
+def test_a_deepseek_file_without_latent_attention_is_refused():
+    # The smallest DeepSeek-VL2 sets use_mla to false: heads of their own, which the rules of the type do not count.
+    assert "use_mla must be true" in refusal({"model_type": "deepseek_v2", "use_mla": False, "kv_lora_rank": None})

@@ -57,7 +57,7 @@ def model_options(command: Callable) -> Callable:
     config = click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="A Hugging Face config.json.",
+        help="A Hugging Face config.json, or a .gguf file.",
     )
     preset = click.option(
         "--model", "preset", help=f"A model known by name: {', '.join(model_ids()[:6])}, ...; see the README."
@@ -71,7 +71,7 @@ def chosen_model(config: Path | None, preset: str | None) -> ModelSpec:
     Parameters
     ----------
     config : Path or None
-        A config.json file [path].
+        A config.json or .gguf file [path].
     preset : str or None
         Id of a preset [name].
 

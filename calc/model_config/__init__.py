@@ -1,4 +1,4 @@
-"""A model's config.json into a ModelSpec, by the rules in presets/*.toml, with the source of every fact."""
+"""A model's config.json, or .gguf file, into a ModelSpec, by the rules in presets/*.toml, with the source of every fact."""
 
 import json
 import os
@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from calc.model_config.file import config_fields, named_by_text, shown
+from calc.model_config.gguf_file import config_of_gguf
+from calc.model_config.gguf_header import is_gguf
 from calc.model_config.layers import Layers
 from calc.model_config.reading import Reading
 from calc.model_config.rules import (
     FACTS,
     FAMILIES,
     OF_LAYERS,
+    RANGES,
     TEXT_MODELS,
     is_known_field,
     is_of_parameters,
@@ -29,12 +32,13 @@ NESTED = (("text_config",), ("thinker_config", "text_config"), ("decoder",), ("l
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
-    """The facts of a model from its config.json.
+    """The facts of a model from its config.json, or from the metadata of its .gguf file.
 
     Parameters
     ----------
     config : mapping, str or os.PathLike
-        The config's fields; or its JSON text, which is never taken for a path; or a path to the file [config].
+        The config's fields; or its JSON text, which is never taken for a path; or a path to the file, which may be a
+        .gguf file [config].
 
     Returns
     -------
@@ -67,6 +71,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
         ...
     ValueError: layer kind 'sliding window' (sliding_window = 4096) is not supported yet
     """
+    if isinstance(config, os.PathLike) and is_gguf(config):
+        return _of_gguf(config)
     outer = config_fields(config)
     for path in NESTED:
         inner = _nested(outer, path)
@@ -89,6 +95,25 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
         read = {**json.loads(flat.config_text), "model_type": outer["model_type"]}
         return replace(flat, name=outer["model_type"], config_text=_compact(read))
     return _model(outer)
+
+
+def _of_gguf(path: os.PathLike) -> ModelSpec:
+    """The model of a .gguf file; where a fact's value came from is a key of the file."""
+    found = config_of_gguf(path)
+    try:
+        model = _model(found.fields)
+    except ValueError as error:
+        raise ValueError(f"GGUF file, read as {found.fields['model_type']}: {error}") from None
+    for entry in model.provenance:
+        if entry.fact in RANGES and entry.source.startswith("class default"):
+            raise ValueError(f"GGUF file of a {found.fields['model_type']} model must have a key for {entry.fact}")
+    return replace(
+        model,
+        name=found.name,
+        provenance=tuple(replace(e, source=found.sources.get(e.source, e.source)) for e in model.provenance),
+        warnings=(*found.warnings, *model.warnings),
+        unread_fields=(*found.unread, *model.unread_fields),
+    )
 
 
 def _text_model(outer: dict[str, Any]) -> str | None:
@@ -142,20 +167,23 @@ def _model(config: dict[str, Any]) -> ModelSpec:
     reading = Reading(config, _model_type(config))
     unknown = reading.family.get("unknown_weights", "")
     if not unknown and not reading.has("window"):
-        refuse_other_layer_kinds({field: value for field, value in config.items() if field not in _handled(reading)})
+        handled = _handled(reading)
+        refuse_other_layer_kinds({field: value for field, value in reading.config.items() if field not in handled})
+    _require_what_the_table_assumes(reading, of_facts=False)
     names = FACTS if not unknown else ("max_context",)
     for name in names:
         reading.fact(name)
     groups, order = Layers(reading).groups()
     reading.fact("layers")
-    _require_what_the_table_assumes(reading)
+    _require_what_the_table_assumes(reading, of_facts=True)
     has_states = any(group.states for group in groups)
     dtype = reading.model_dtype() if has_states else "bf16"
-    unread = {field: value for field, value in config.items() if field not in reading.read}
+    handled = _handled(reading)
+    unread = {field: value for field, value in reading.config.items() if field not in reading.read}
     if not unknown:
-        refuse_other_layer_kinds({field: value for field, value in unread.items() if field not in _handled(reading)})
+        refuse_other_layer_kinds({field: value for field, value in unread.items() if field not in handled})
     else:
-        unread = {field: value for field, value in unread.items() if field not in _handled(reading)}
+        unread = {field: value for field, value in unread.items() if field not in handled}
     facts = reading.facts
     weights = None if unknown else WeightShape(**{name: facts[name] for name in FACTS if name not in OF_LAYERS})
     return ModelSpec(
@@ -170,10 +198,19 @@ def _model(config: dict[str, Any]) -> ModelSpec:
         provenance=tuple(
             Provenance(fact=fact, value=shown(value), source=reading.sources[fact]) for fact, value in facts.items()
         ),
-        warnings=tuple(dict.fromkeys(reading.warnings)),
+        warnings=tuple(dict.fromkeys([*_warnings_of_own_code(reading), *reading.warnings])),
         unread_fields=tuple(field for field, value in unread.items() if not _is_harmless(field, value, unknown)),
         config_text=_compact(reading.read),
     )
+
+
+def _warnings_of_own_code(reading: Reading) -> list[str]:
+    if not reading.family.get("own_code"):
+        return []
+    return [
+        f"model_type {reading.model_type} is not in transformers: its files bring code of their own, and the rule "
+        "'transformers' counts what that library's own cache would hold of such layers"
+    ]
 
 
 def _handled(reading: Reading) -> set[str]:
@@ -186,6 +223,7 @@ def _handled(reading: Reading) -> set[str]:
 
 def _is_harmless(field: str, value: Any, unknown: str) -> bool:
     """Whether a field that was not read changes nothing; a signal of a layer kind only where it is off."""
+    field = field.rpartition(".")[2]
     if unknown and is_of_parameters(field):
         return True
     if not is_known_field(field):
@@ -193,8 +231,11 @@ def _is_harmless(field: str, value: Any, unknown: str) -> bool:
     return not unknown or signals_experts(field) or other_layer_kind({field: value}) is None
 
 
-def _require_what_the_table_assumes(reading: Reading) -> None:
+def _require_what_the_table_assumes(reading: Reading, *, of_facts: bool) -> None:
+    """The one value that a field may have: a constant, or a fact once the facts are known."""
     for field, wanted in reading.family.get("only", {}).items():
+        if (isinstance(wanted, str) and wanted in RANGES) is not of_facts:
+            continue
         value = reading.config.get(field, reading.defaults.get(field))
         if field in reading.config:
             reading.read[field] = value

@@ -4,14 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from calc.model_config.file import shown
-from calc.model_config.patterns import LOOPS, by_rules, words_of
+from calc.model_config.patterns import GROUP, LOOPS, attention_blocks, by_rules, words_of
 from calc.model_config.reading import Reading
-from calc.model_config.rules import unsupported_layer_kind
+from calc.model_config.rules import checked, unsupported_layer_kind
 from calc.model_config.shapes import STATES, WORDS, ngram_states
 from calc.model_spec import MODEL_DTYPE, LayerGroup
 
 FULL_ATTENTION = "full_attention"
 WINDOW, LAYER_TYPES, PER_LAYER = "sliding_window", "layer_types", "per_layer_config"
+KV_HEADS = "num_key_value_heads"
 
 
 class Layers:
@@ -151,6 +152,8 @@ class Layers:
             window = self._window_of(word, made_of.window, reading)
         kind = {"window": "sliding", "chunk": "chunked"}.get(made_of.window, "cross" if made_of.cross else "full")
         query_heads = fact("query_heads")
+        if latent:
+            reading.warn_of_printed_heads()
         kv_heads, key_width, value_width = (1, fact("latent_width"), 0 if unrotated else fact("rope_width")) if latent else (
             fact("kv_heads"), fact("head_width"), fact("value_width") if reading.has("value_width") else fact("head_width")
         )  # fmt: skip
@@ -227,13 +230,17 @@ class Layers:
                     reading.facts[f"{fact} of {word}"] = value
                     reading.sources[f"{fact} of {word}"] = f"rule of the {reading.model_type} class"
                 elif fact not in reading.facts:
-                    reading.facts[fact], reading.sources[fact] = value, own.sources[fact]
+                    source = own.sources[fact]
+                    of_layers = f"{source} of {self.family.get('blocks', PER_LAYER)}" if source in alone else source
+                    reading.facts[fact], reading.sources[fact] = value, of_layers
 
     def _own_layers(self) -> Any:
         return self.reading.field(PER_LAYER) if self.family.get(PER_LAYER) else None
 
     def _overrides(self, layers: int) -> dict[int, tuple]:
         """Fields that the config gives for single layers."""
+        if field := self.family.get("blocks"):
+            return self._of_blocks(field)
         value = self._own_layers()
         if value is None:
             return {}
@@ -244,6 +251,17 @@ class Layers:
             if bad := [name for name, entry in fields.items() if not isinstance(entry, (int, float, str, type(None)))]:
                 raise ValueError(f"{PER_LAYER} must give numbers, got another value for {shown(bad[0])}")
             own[int(index)] = tuple(sorted(fields.items()))
+        return own
+
+    def _of_blocks(self, name: str) -> dict[int, tuple]:
+        """The KV heads of each layer with attention, from how many query heads share one."""
+        heads, own = self.reading.fact("query_heads"), {}
+        for index, attention in enumerate(attention_blocks(self.reading, name)):
+            if attention is not None:
+                group = checked(attention.get(GROUP), "query_heads", f"{name}[{index}].attention.{GROUP}")
+                if heads % group:
+                    raise ValueError(f"{name}[{index}].attention.{GROUP} must divide {heads} query heads, got {group}")
+                own[index] = ((KV_HEADS, heads // group),)
         return own
 
     def _first_shared(self, layers: int) -> int:

@@ -92,17 +92,23 @@ def cycled(fields: Fields, rule: dict, layers: int) -> list[str] | None:
 
 
 def indexed(fields: Fields, rule: dict, layers: int) -> list[str] | None:
-    """A list of the layers that are of one kind; the others are of another."""
-    value = fields.field(rule["field"])
+    """A list of the layers that are of one kind; the others are of another, and may be listed too."""
+    chosen = _indices(fields, rule["field"], rule)
+    if chosen is None:
+        return None
+    others = _indices(fields, rule["others_field"], rule) if "others_field" in rule else None
+    if others is not None and others != set(range(layers)) - chosen:
+        raise ValueError(f"{rule['field']} and {rule['others_field']} must list each of the {layers} layers once")
+    return [rule["is"] if i in chosen else rule["else"] for i in range(layers)]
+
+
+def _indices(fields: Fields, name: str, rule: dict) -> set[int] | None:
+    value = fields.field(name)
     if value is None:
         return None
-    whole = (
-        all(isinstance(i, int) and not isinstance(i, bool) for i in value) if isinstance(value, (list, tuple)) else 0
-    )
-    if not isinstance(value, (list, tuple)) or not whole:
-        raise ValueError(f"{rule['field']} must be a list of layer indices, got {shown(value)}")
-    chosen = {i - rule.get("base", 0) for i in value}
-    return [rule["is"] if i in chosen else rule["else"] for i in range(layers)]
+    if not isinstance(value, (list, tuple)) or any(isinstance(i, bool) or not isinstance(i, int) for i in value):
+        raise ValueError(f"{name} must be a list of layer indices, got {shown(value)}")
+    return {i - rule.get("base", 0) for i in value}
 
 
 def flagged(fields: Fields, rule: dict, layers: int) -> list[str] | None:
@@ -112,7 +118,42 @@ def flagged(fields: Fields, rule: dict, layers: int) -> list[str] | None:
         return None
     if not isinstance(value, (list, tuple)) or not all(isinstance(i, int) for i in value):
         raise ValueError(f"{rule['field']} must be a list of 0 and 1, got {shown(value)}")
+    if value and len(value) != layers:
+        raise ValueError(f"{rule['field']} must be a list of {layers} times 0 or 1, got {shown(value)}")
     return [rule["is"] if flag else rule["else"] for flag in value] or None
+
+
+def blocks(fields: Fields, rule: dict, layers: int) -> list[str] | None:
+    """A list of objects, one per layer, whose attention may be left out or replaced by a matrix (Nemotron-NAS)."""
+    found = attention_blocks(fields, rule["field"])
+    if len(found) != layers:
+        raise ValueError(f"{rule['field']} must be a list of {layers} objects, got {len(found)}")
+    return [rule["else"] if attention is None else rule["is"] for attention in found]
+
+
+def attention_blocks(fields: Fields, name: str) -> list[dict | None]:
+    """What a list of blocks says of each layer's attention; None where the layer has none."""
+    value = fields.field(name)
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"{name} must be a list of one object per layer, got {shown(value)}")
+    found: list[dict | None] = []
+    for i, block in enumerate(value):
+        attention = block.get("attention") if isinstance(block, dict) else None
+        if not isinstance(attention, dict):
+            raise ValueError(f"{name}[{i}] must be an object with attention, got {shown(block)}")
+        without = [attention.get(field) or False for field in WITHOUT_ATTENTION]
+        if not all(isinstance(flag, bool) for flag in without):
+            raise ValueError(f"{name}[{i}].attention: {' and '.join(WITHOUT_ATTENTION)} must be true or false")
+        other = [field for field, entry in attention.items() if entry and field not in (GROUP, *WITHOUT_ATTENTION)]
+        if other and not any(without):
+            raise ValueError(f"{name}[{i}].attention.{other[0]} is not supported yet")
+        found.append(None if any(without) else attention)
+    return found
+
+
+WITHOUT_ATTENTION = ("no_op", "replace_with_linear")
+GROUP = "n_heads_in_group"
+"""Query heads that share a KV head."""
 
 
 def from_layer(fields: Fields, rule: dict, layers: int) -> list[str] | None:
@@ -177,6 +218,7 @@ RULES: dict[str, Callable[[Fields, dict, int], list[str] | None]] = {
     "cycled": cycled,
     "indexed": indexed,
     "flagged": flagged,
+    "blocks": blocks,
     "from_layer": from_layer,
     "alternating_up_to": alternating_up_to,
     "repeated_blocks": repeated_blocks,

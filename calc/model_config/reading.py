@@ -20,6 +20,8 @@ from calc.numeric import count_up_to, require
 
 _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "//": operator.floordiv}
 _LAYER_INDEX = count_up_to(MAX_LAYERS)
+MISTAKABLE = ("kv_heads", "head_width")
+"""Facts of which people take an absent field for something else than the class's default."""
 AUTO = "auto"
 UNNAMED_STATE = "float32 where the config says nothing"
 """What some configs write for a width that follows from others, as null does."""
@@ -32,6 +34,10 @@ def _is_json(value: Any) -> bool:
         return isinstance(value, (list, tuple, dict)) and bool(json.dumps(value))
     except (TypeError, ValueError, RecursionError):
         return False
+
+
+def _in_words(field: str, wanted: bool | str) -> str:
+    return f"{field} is given" if wanted == "given" else f"{field} = {shown(wanted)}"
 
 
 class Reading:
@@ -143,6 +149,7 @@ class Reading:
             return self.value_of(name, self.rules["fixed"][name]), f"fixed by the {self.model_type} class"
         default = next((field for field in fields if field in self.defaults), None)
         if default and not given:
+            self._warn_of_default(name, default)
             return self.defaults[default], f"class default of {default}"
         if not default and name in YES_NO and not given:
             return False, f"class default of {fields[0]}"
@@ -150,7 +157,10 @@ class Reading:
         when_null = self._when(name, "null")
         rule = when_null[0] if when_null else self.rules["null"].get(name)
         if rule is not None:
-            return self.value_of(name, rule), f"{because}: {rule}"
+            value = self.value_of(name, rule)
+            if default and name == "head_width" and value != self.defaults[default]:
+                self.warnings.append(f"{because}: {rule} = {value} is taken, not the class's {self.defaults[default]}")
+            return value, f"{because}: {rule}"
         if name == "max_context" and not default:
             return None, because
         field = next(iter(given), fields[0])
@@ -167,6 +177,42 @@ class Reading:
                 self.read[field] = self.config[field] if value is None else given[field]
         return given
 
+    def _warn_of_default(self, name: str, field: str) -> None:
+        """A width or a number of heads that a file leaves out is the class's, whatever its other numbers suggest."""
+        if name not in MISTAKABLE:
+            return
+        heads = self._stated("query_heads")
+        if heads is None:  # a file that names no heads at all is the class's model as a whole
+            return
+        likely, instead = heads, "the number of query heads"
+        if name == "head_width":
+            hidden = self._stated("hidden_width") or 0
+            likely, instead = hidden / heads, f"hidden width / query heads = {hidden} / {heads}"
+        if self.defaults[field] != likely:
+            self.warnings.append(
+                f"{field} is absent: {self.defaults[field]}, the default of the {self.model_type} class, is taken, "
+                f"not {instead}"
+            )
+
+    def _stated(self, name: str) -> int | None:
+        """What the config itself says of a fact, where it is a whole number; noted as read."""
+        for field in self.rules["fields"].get(name, ()):
+            value = self.config.get(field)
+            if type(value) is int and value > 0:
+                self.read[field] = value
+                return value
+        return None
+
+    def warn_of_printed_heads(self) -> None:
+        """A latent layer keeps one plane, however many KV heads the file prints."""
+        for field in self.rules["fields"]["kv_heads"]:
+            value = self.config.get(field)
+            if type(value) is int and value > 1:
+                self.read[field] = value
+                self.warnings.append(
+                    f"{field} = {shown(value)} is not used: a latent layer keeps one plane for all heads"
+                )
+
     def _warn_of_unused(self, given: dict[str, Any], value: Any, why: str) -> None:
         for field, other in given.items():
             if other is not None and other != value:
@@ -176,7 +222,7 @@ class Reading:
         """What a condition on other fields says of a fact, and the condition in words."""
         for rule in self.family.get("when", ()):
             if name in rule.get(part, {}) and all(self._holds(field, v) for field, v in rule["if"].items()):
-                return rule[part][name], " and ".join(f"{field} = {shown(v)}" for field, v in rule["if"].items())
+                return rule[part][name], " and ".join(_in_words(field, v) for field, v in rule["if"].items())
         return None
 
     def _holds(self, field: str, wanted: bool | str) -> bool:

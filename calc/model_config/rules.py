@@ -36,8 +36,9 @@ OF_CACHES: dict[str, Range] = {
     "previous_tokens": count_up_to(MAX_COUNT - 1),
     "local_attention": count_up_to(MAX_COUNT, low=2),
     "extra_tokens": count_up_to(MAX_COUNT),
-    **dict.fromkeys(("sliding_kv_heads", "sliding_query_heads", "global_kv_heads", "full_kv_heads", "state_heads",
-                     "state_groups", "linear_heads", "linear_key_heads", "linear_value_heads", "ngram_streams"), _HEADS),
+    **dict.fromkeys(("query_groups", "sliding_kv_heads", "sliding_query_heads", "global_kv_heads", "full_kv_heads",
+                     "state_heads", "state_groups", "linear_heads", "linear_key_heads", "linear_value_heads",
+                     "ngram_streams"), _HEADS),
     **dict.fromkeys(("value_width", "latent_width", "rope_width", "index_width", "global_head_width",
                      "sliding_head_width", "sliding_latent_width", "sliding_rope_width", "sliding_nope_width",
                      "conv_kernel", "state_inner_width", "state_width", "state_head_width", "linear_head_width",
@@ -65,8 +66,19 @@ def _pattern(names: list[str]) -> re.Pattern:
     return re.compile("|".join(map(fnmatch.translate, names)))
 
 
-FAMILIES = _table("families.toml") | _table("cache_families.toml")
-"""The rules of each model_type that is read; those of cache_families.toml say nothing of parameters."""
+def _with_those_like_others(families: dict[str, Any], remote: dict[str, Any]) -> dict[str, Any]:
+    """All families, the remote ones with the rules of those they are like."""
+    families = dict(families)
+    for name, row in remote.items():
+        base = {rule: value for rule, value in families.get(row.get("like"), {}).items() if rule != "class_defaults"}
+        families[name] = base | row | {"own_code": True}
+    return families
+
+
+FAMILIES = _with_those_like_others(
+    _table("families.toml") | _table("cache_families.toml"), _table("remote_families.toml")
+)
+"""The rules of each model_type that is read; those of families.toml alone say something of parameters."""
 EVERY_FAMILY = FAMILIES.pop("every_family")
 TEXT_MODELS = {name: row["text_model"] for name, row in FAMILIES.items() if "text_model" in row}
 """The model_type of a larger model's text model, by that of the larger model."""
@@ -93,12 +105,12 @@ def allowed_values(fact: str) -> str:
 
 
 def other_layer_kind(config: dict[str, Any]) -> tuple[str, str] | None:
-    """The first field that signals a layer kind other than plain full attention with one dense MLP, and that kind."""
+    """The first field, in an object too, that signals another layer kind than plain full attention with one dense MLP."""
     for field, value in config.items():
         if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict)) and not value:
             continue
         for kind, pattern in _KINDS.items():
-            if pattern.match(field):
+            if pattern.match(field.rpartition(".")[2]):
                 return kind, f"{field} = {shown(value)}"
     return None
 
