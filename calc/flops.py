@@ -1,10 +1,23 @@
 """What a model computes and reads: attention and matrix products together, for prefill, decode and a whole agent run."""
 
+import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from calc.attention import attention_flops, causal_pairs, run_pairs_without_reuse, square_pairs
+from calc.attention import (
+    attention_flops,
+    causal_pairs,
+    chunk_pairs,
+    indexer_flops,
+    latent_attention_flops,
+    run_pairs_without_reuse,
+    run_window_pairs_without_reuse,
+    square_pairs,
+    window_pairs,
+)
 from calc.kv_cache import sequence_bytes
-from calc.model_spec import ModelSpec
+from calc.layer_formulas import transformers_window_tokens
+from calc.model_spec import LayerGroup, ModelSpec
 from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_all, total
 from calc.tokens import last_call_tokens, submitted_input_tokens
 from calc.weights import matrix_flops, parameters
@@ -25,25 +38,159 @@ class Flops:
         return total((self.attention, self.matrices))
 
 
-def _attention(model: ModelSpec, pairs: Numeric) -> Numeric:
-    if model.weights is None:
-        parameters(model)  # raises, and says what is not known
-    if other := [group.kind for group in model.layer_groups if group.kind != "full" or group.cross_kv_heads]:
-        raise ValueError(f"FLOP of layers of kind {other[0]!r} are not known here, only of full attention")
-    return total(
-        attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)
-        for group in model.layer_groups
-    )
+_KNOWN_KINDS = ("full", "sliding", "chunked", "latent", "sliding latent", "indexed", "indexed latent", "shared", "none")
+"""Kinds of layers whose attention FLOP are known, where the facts that they need are."""
+_Pairs = Callable[[LayerGroup], Numeric]
+"""Gives the pairs of one layer of a group."""
 
 
-def _matrices(model: ModelSpec, tokens: Numeric, logits: Numeric) -> Numeric:
-    """Layer matrices on all tokens, the head on those whose logits are wanted."""
+def _causal(cached: Numeric, new: Numeric) -> _Pairs:
+    """The pairs that the mask of a layer leaves."""
+
+    def pairs(group: LayerGroup) -> Numeric:
+        if group.kind == "chunked":
+            return chunk_pairs(cached, new, group.window)
+        if group.window is not None:
+            return window_pairs(cached, new, group.window)
+        return causal_pairs(cached, new)
+
+    return pairs
+
+
+def _picked(cached: Numeric, new: Numeric) -> _Pairs:
+    """The pairs that attention computes: where an indexer picks tokens, as many as it picks."""
+
+    def pairs(group: LayerGroup) -> Numeric:
+        if group.index_tokens is not None:
+            return window_pairs(cached, new, group.index_tokens)
+        return _causal(cached, new)(group)
+
+    return pairs
+
+
+def _attention(model: ModelSpec, attended: _Pairs, scored: _Pairs, *, absorbed: bool) -> Numeric:
+    """FLOP of attention over the pairs that are attended to, and of indexers over those that are scored."""
+    if model.bidirectional:
+        raise ValueError(f"FLOP of attention to later tokens, as in {model.name}, are not known here")
+    terms: list[Numeric] = []
+    for group in model.layer_groups:
+        _require_known(model, group, absorbed=absorbed)
+        if group.kind == "none":
+            continue
+        if group.index_width:
+            terms.append(indexer_flops(scored(group), group.layers, group.index_heads, group.index_width))
+        if group.is_latent and absorbed:
+            terms.append(
+                latent_attention_flops(
+                    attended(group), group.layers, group.query_heads, group.key_width, group.value_width
+                )
+            )
+            continue
+        widths = (group.key_width, group.value_width)
+        if group.is_latent:
+            widths = (group.nope_width + group.value_width, group.head_value_width)
+        terms.append(attention_flops(attended(group), group.layers, group.query_heads, *widths))
+    return total(terms)
+
+
+def _require_known(model: ModelSpec, group: LayerGroup, *, absorbed: bool) -> None:
+    is_indexed = group.kind.startswith("indexed")
+    if (
+        group.kind not in _KNOWN_KINDS
+        or group.cross_kv_heads
+        or (group.kind == "shared" and not group.query_heads)
+        or (is_indexed and (group.index_tokens is None or not (group.index_heads and group.index_width)))
+    ):
+        raise ValueError(f"attention FLOP of layers of kind {group.kind!r} are not known here")
+    if group.is_latent and not absorbed and not (group.nope_width and group.head_value_width):
+        raise ValueError(
+            f"prefill FLOP of latent attention need the widths of a head's key and value, and those of {model.name} "
+            "are not known here"
+        )
+
+
+def _matrices(model: ModelSpec, tokens: Numeric, logits: Numeric, *, rebuilt: Numeric = 0) -> Numeric:
+    """Layer matrices on all tokens, the head on those whose logits are wanted, and cached planes built up again."""
     size = parameters(model)
-    return total((matrix_flops(size.layer_matrices, tokens), matrix_flops(size.head_matrix, logits)))
+    terms = [matrix_flops(size.layer_matrices, tokens), matrix_flops(size.head_matrix, logits)]
+    up = sum(
+        group.layers * group.key_width * group.query_heads * (group.nope_width + group.head_value_width)
+        for group in model.layer_groups
+        if group.is_latent
+    )
+    return total([*terms, matrix_flops(up, rebuilt)] if up else terms)
+
+
+def prefill_attention_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Numeric:
+    """FLOP of attention in a prefill, which do not depend on the model's parameters.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    tokens : int or array
+        New prompt tokens to compute [tokens].
+    cached : int or array
+        Tokens before them whose keys and values are already cached [tokens].
+
+    Returns
+    -------
+    int or array
+        FLOP of exactly the pairs that each layer's mask leaves [FLOP].
+
+    Raises
+    ------
+    ValueError
+        If a count is not a whole number in range, or the FLOP of a layer are not known.
+
+    Notes
+    -----
+    Full layers attend to every token before them, sliding ones within their window, chunked ones within their chunk,
+    those with an indexer to the tokens it picks after it has scored all. Latent layers run expanded: the keys (width
+    d_n + d_r) and values of every head are rebuilt, so that a pair costs 2 h_q (d_n + d_r + d_v). Layers that share
+    another's keys and values compute attention like any other.
+    """
+    return _attention(model, _picked(cached, tokens), _causal(cached, tokens), absorbed=False)
+
+
+def decode_attention_flops(model: ModelSpec, cached: Numeric, *, new: Numeric = 1) -> Numeric:
+    """FLOP of attention in decode, which do not depend on the model's parameters.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    cached : int or array
+        Tokens in the cache before the first new one; that one reads one key more [tokens].
+    new : int or array
+        Tokens decoded [tokens].
+
+    Returns
+    -------
+    int or array
+        FLOP of exactly the pairs that each layer's mask leaves [FLOP].
+
+    Raises
+    ------
+    ValueError
+        If a count is not a whole number in range, or the FLOP of a layer are not known.
+
+    Notes
+    -----
+    As `prefill_attention_flops`, but latent layers run absorbed: a pair costs 2 h_q ((r + d_r) + r), and nothing is
+    rebuilt.
+
+    Examples
+    --------
+    >>> from calc.model_config import read_config
+    >>> decode_attention_flops(read_config({"model_type": "deepseek_v3"}), 999) == 61 * 2 * 128 * (576 + 512) * 1000
+    True
+    """
+    return _attention(model, _picked(cached, new), _causal(cached, new), absorbed=True)
 
 
 def prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Flops:
-    """FLOP of a prefill: exactly the causal pairs, and the logits of the last token only.
+    """FLOP of a prefill: exactly the pairs that the masks leave, and the logits of the last token only.
 
     Parameters
     ----------
@@ -62,14 +209,17 @@ def prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> 
     Raises
     ------
     ValueError
-        If a count is not a whole number in range.
+        If a count is not a whole number in range, or the parameters or the FLOP of a layer are not known.
 
     Notes
     -----
-    A multiply-add is two. Softmax, norms, rotation and activations are left out: they are not matrix products.
+    A multiply-add is two. Softmax, norms, rotation and activations are left out: they are not matrix products. Latent
+    layers rebuild the keys and values of the cached tokens too, which counts among the matrix products.
+    See `prefill_attention_flops`.
     """
-    tokens = require(tokens, POSITIVE_COUNT, "tokens")
-    return Flops(attention=_attention(model, causal_pairs(cached, tokens)), matrices=_matrices(model, tokens, 1))
+    tokens, cached = require(tokens, POSITIVE_COUNT, "tokens"), require(cached, COUNT, "cached")
+    matrices = _matrices(model, tokens, 1, rebuilt=cached)
+    return Flops(attention=prefill_attention_flops(model, tokens, cached=cached), matrices=matrices)
 
 
 def decode_flops(model: ModelSpec, cached: Numeric, *, new: Numeric = 1) -> Flops:
@@ -92,13 +242,17 @@ def decode_flops(model: ModelSpec, cached: Numeric, *, new: Numeric = 1) -> Flop
     Raises
     ------
     ValueError
-        If a count is not a whole number in range.
+        If a count is not a whole number in range, or the parameters or the FLOP of a layer are not known.
 
     Notes
     -----
-    Attention: 2 L h_q (d_k + d_v) (g n + g (g + 1) / 2).
+    Attention of full layers: 2 L h_q (d_k + d_v) (g n + g (g + 1) / 2). In the absorbed form of latent layers the
+    matrices that would rebuild keys and values meet each new token once, as every matrix does.
+    See `decode_attention_flops`.
     """
-    return Flops(attention=_attention(model, causal_pairs(cached, new)), matrices=_matrices(model, new, new))
+    cached, new = require_all(COUNT, cached=cached, new=new)
+    matrices = _matrices(model, new, new)
+    return Flops(attention=decode_attention_flops(model, cached, new=new), matrices=matrices)
 
 
 def counter_prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Flops:
@@ -121,16 +275,25 @@ def counter_prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric 
     Raises
     ------
     ValueError
-        If a count is not a whole number in range.
+        If a count is not a whole number in range, or the parameters or the FLOP of a layer are not known.
 
     Notes
     -----
-    The convention of torch.utils.flop_counter on eager attention.
+    The convention of torch.utils.flop_counter on eager attention, which computes what a mask hides: causality saves
+    nothing, nor does picking. A window saves what transformers' cache has dropped before the prefill begins: its layers
+    compute g (min(n, w - 1) + g) pairs.
     """
-    return Flops(attention=_attention(model, square_pairs(tokens, cached)), matrices=_matrices(model, tokens, tokens))
+    tokens, cached = require_all(COUNT, tokens=tokens, cached=cached)
+
+    def held(group: LayerGroup) -> Numeric:
+        trims = group.window is not None and group.transformers_trims
+        return square_pairs(tokens, transformers_window_tokens(cached, group.window) if trims else cached)
+
+    matrices = _matrices(model, tokens, tokens, rebuilt=cached)
+    return Flops(attention=_attention(model, held, held, absorbed=False), matrices=matrices)
 
 
-def attention_overtakes_at(model: ModelSpec) -> int:
+def attention_overtakes_at(model: ModelSpec) -> int | None:
     """The shortest prompt whose prefill spends more FLOP on attention than on the layers' matrix products.
 
     Parameters
@@ -140,18 +303,31 @@ def attention_overtakes_at(model: ModelSpec) -> int:
 
     Returns
     -------
-    int
-        Prompt length [tokens].
+    int or None
+        Prompt length; None where windows keep attention below the matrix products at any length [tokens].
+
+    Raises
+    ------
+    ValueError
+        If the parameters or the FLOP of a layer are not known, or layers are chunked: there attention's share goes up
+        and down with the length.
 
     Notes
     -----
-    2 P n = 2 L h_q (d_k + d_v) n (n + 1) / 2 at n = 2 P / [L h_q (d_k + d_v)] - 1, with P the parameters of the layers'
-    matrices; the head, used once per prefill, is left out.
+    With full attention alone 2 P n = 2 L h_q (d_k + d_v) n (n + 1) / 2 at n = 2 P / [L h_q (d_k + d_v)] - 1, with P
+    the parameters of the layers' matrices; the head, used once per prefill, is left out. Elsewhere a search: attention
+    per token never falls as the prompt grows.
     """
-    per_pair = _attention(model, 1)
     per_token = matrix_flops(parameters(model).layer_matrices, 1)
-    # attention per token is per_pair (n + 1) / 2: the first n for which it is larger, in whole numbers.
-    return 2 * per_token // per_pair
+    if any(group.kind == "chunked" for group in model.layer_groups):
+        raise ValueError("the prompt at which attention overtakes is not known for chunked layers")
+
+    def overtaken(tokens: int) -> bool:
+        return prefill_attention_flops(model, tokens) > per_token * tokens
+
+    if not overtaken(MAX_COUNT):
+        return None
+    return bisect.bisect_left(range(MAX_COUNT + 1), True, lo=1, key=overtaken)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,9 +335,9 @@ class RunFlops:
     """Prefill FLOP of an agent run, with and without reuse of the cached prefix."""
 
     without_reuse: Flops
-    """Every call computes its whole prompt: attention grows as T^3, matrix products as T^2."""
+    """Every call computes its whole prompt: full attention grows as T^3, matrix products as T^2."""
     with_reuse: Flops
-    """Every token is computed once: attention grows as T^2, matrix products as T."""
+    """Every token is computed once: full attention grows as T^2, matrix products as T."""
 
 
 def run_prefill_flops(model: ModelSpec, calls: Numeric, prefix: Numeric, growth: Numeric) -> RunFlops:
@@ -191,17 +367,32 @@ def run_prefill_flops(model: ModelSpec, calls: Numeric, prefix: Numeric, growth:
     Notes
     -----
     Each call computes the logits of its last token. With reuse the sum is one prefill of the last prompt, plus the head
-    once per call.
+    once per call, plus, in latent layers, rebuilding the keys and values of what is cached at each call.
     """
     calls, prefix = require_all(POSITIVE_COUNT, calls=calls, prefix=prefix)
     growth = require(growth, COUNT, "growth")
     last = require(last_call_tokens(calls, prefix, growth), COUNT, "the last call's prompt")
+    submitted = submitted_input_tokens(calls, prefix, growth)
+
+    def every_prompt(group: LayerGroup) -> Numeric:
+        if group.kind == "chunked":
+            raise ValueError("FLOP of a run without reuse are not known here for chunked layers")
+        if group.window is not None:
+            return run_window_pairs_without_reuse(calls, prefix, growth, group.window)
+        return run_pairs_without_reuse(calls, prefix, growth)
+
+    def every_picked_prompt(group: LayerGroup) -> Numeric:
+        if group.index_tokens is not None:
+            return run_window_pairs_without_reuse(calls, prefix, growth, group.index_tokens)
+        return every_prompt(group)
+
+    without_matrices = _matrices(model, submitted, calls)
+    with_matrices = _matrices(model, last, calls, rebuilt=submitted - last)
     return RunFlops(
         without_reuse=Flops(
-            attention=_attention(model, run_pairs_without_reuse(calls, prefix, growth)),
-            matrices=_matrices(model, submitted_input_tokens(calls, prefix, growth), calls),
+            attention=_attention(model, every_picked_prompt, every_prompt, absorbed=False), matrices=without_matrices
         ),
-        with_reuse=Flops(attention=_attention(model, causal_pairs(0, last)), matrices=_matrices(model, last, calls)),
+        with_reuse=Flops(attention=prefill_attention_flops(model, last), matrices=with_matrices),
     )
 
 

@@ -70,6 +70,10 @@ class LayerGroup:
     """Numbers in the key by which an indexer picks tokens."""
     index_dtype: str = MODEL_DTYPE
     """fp32 where the indexer's keys are never anything else."""
+    index_heads: int = 0
+    """Heads with which an indexer scores tokens; 0 where it is not known."""
+    index_tokens: int | None = None
+    """Tokens that an indexer picks for each query; None where it is not known."""
     extra_tokens: int = 0
     """Tokens of a learned prompt that are kept before those of the sequence."""
     cross_kv_heads: int = 0
@@ -93,8 +97,11 @@ class LayerGroup:
         require(self.value_width, count_up_to(MAX_WIDTH, low=0 if self.is_latent else 1), "value_width")
         require(self.index_width, count_up_to(MAX_WIDTH), "index_width")
         require_all(count_up_to(MAX_WIDTH), nope_width=self.nope_width, head_value_width=self.head_value_width)
+        require(self.index_heads, count_up_to(MAX_HEADS), "index_heads")
         if self.window is not None:
             require(self.window, POSITIVE_COUNT, "window")
+        if self.index_tokens is not None:
+            require(self.index_tokens, POSITIVE_COUNT, "index_tokens")
         if self.query_heads % self.kv_heads:
             raise ValueError(f"query_heads must be a multiple of kv_heads = {self.kv_heads}, got {self.query_heads}")
 
@@ -186,6 +193,8 @@ class ModelSpec:
     """The group of each layer, first layer to last; empty where one group follows the other."""
     unknown_weights: str = ""
     """What model it is whose parameters are not known, such as "a model with experts"."""
+    bidirectional: bool = False
+    """Tokens attend to later ones too; looked up where the parameters are known."""
     dtype: str = "bf16"
     """The model's own type, which some states follow whatever the format of keys and values."""
     provenance: tuple[Provenance, ...] = ()

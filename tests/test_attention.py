@@ -6,15 +6,23 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+from transformers.masking_utils import chunked_overlay, sliding_window_overlay
 
 from calc.attention import (
     attention_flops,
     causal_pairs,
+    chunk_pairs,
     decode_attention_intensity,
+    indexer_flops,
+    latent_attention_flops,
     run_pairs_without_reuse,
+    run_window_pairs_without_reuse,
     square_pairs,
+    window_pairs,
 )
 from calc.kv_cache import kv_cache_bytes
 from calc.tokens import last_call_tokens
@@ -204,3 +212,126 @@ def test_a_count_that_is_none_is_named(bad):
 def test_intensity_of_no_heads_is_refused():
     with pytest.raises(ValueError, match="^kv_heads must be a whole number from 1"):
         decode_attention_intensity(8, 0, 2)
+
+
+def mask_of_window(cached, new, window):
+    return [(token, key) for token, key in attended(cached, new) if token - key < window]
+
+
+def mask_of_chunks(cached, new, chunk):
+    return [(token, key) for token, key in attended(cached, new) if token // chunk == key // chunk]
+
+
+@given(few, few, st.integers(1, 70))
+@settings(deadline=None)
+def test_window_pairs_are_those_a_loop_counts(cached, new, window):
+    assert window_pairs(cached, new, window) == len(mask_of_window(cached, new, window))
+
+
+@given(few, few, st.integers(1, 70))
+@settings(deadline=None)
+def test_chunk_pairs_are_those_a_loop_counts(cached, new, chunk):
+    assert chunk_pairs(cached, new, chunk) == len(mask_of_chunks(cached, new, chunk))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 30])
+def test_pairs_are_those_that_transformers_masks_leave(size):
+    no_padding = torch.zeros(1, dtype=int)
+    for pairs, overlay in (
+        (window_pairs, sliding_window_overlay(size)),
+        (chunk_pairs, chunked_overlay(size, no_padding)),
+    ):
+        for cached, new in ((0, 1), (0, 20), (7, 1), (7, 13), (40, 3)):
+            query = torch.arange(cached, cached + new)[:, None]
+            key = torch.arange(cached + new)[None, :]
+            kept = (key <= query) & overlay(0, 0, query, key)
+            assert pairs(cached, new, size) == int(kept.sum())
+
+
+@given(half_counts, half_counts)
+@settings(deadline=None)
+def test_a_window_as_long_as_the_context_is_full_attention(cached, new):
+    for pairs in (window_pairs, chunk_pairs):
+        assert pairs(cached, new, max(1, cached + new)) == causal_pairs(cached, new)
+
+
+@given(half_counts, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**15))
+@settings(deadline=None)
+def test_new_tokens_may_come_in_parts_under_any_mask(cached, first, more, size):
+    for pairs in (window_pairs, chunk_pairs):
+        parts = pairs(cached, first, size) + pairs(cached + first, more, size)
+        assert pairs(cached, first + more, size) == parts
+
+
+@given(counts, counts, st.integers(1, 10**15))
+@settings(deadline=None)
+def test_a_chunk_never_sees_more_than_a_window_of_its_length_nor_that_more_than_all(cached, new, size):
+    assert chunk_pairs(cached, new, size) <= window_pairs(cached, new, size) <= causal_pairs(cached, new)
+
+
+any_pair_row = st.tuples(counts, counts, st.integers(1, 10**15))
+
+
+@given(st.lists(any_pair_row | st.tuples(few, few, st.integers(1, 40)), min_size=1, max_size=4))
+@example([(10**15, 1, 10**15)])
+@example([(10**15, 10**7, 10**6), (0, 0, 1)])
+@settings(deadline=None)
+def test_an_array_of_masked_pairs_is_each(rows):
+    for pairs in (window_pairs, chunk_pairs):
+        assert_each_as_alone(pairs(*map(np.array, zip(*rows))), [pairs(*row) for row in rows])
+
+
+@given(st.integers(0, 6), st.integers(0, 9), st.integers(0, 6), st.integers(1, 40))
+@settings(deadline=None)
+def test_a_run_within_a_window_is_the_sum_over_its_calls(calls, prefix, growth, window):
+    expected = sum(len(mask_of_window(0, size, window)) for size in prompt_sizes(calls, prefix, growth))
+    assert run_window_pairs_without_reuse(calls, prefix, growth, window) == expected
+
+
+@given(st.integers(0, 100), counts, st.integers(0, 10**14), st.integers(1, 10**15))
+@settings(deadline=None)
+def test_a_run_of_large_prompts_within_a_window_is_the_sum_over_its_calls(calls, prefix, growth, window):
+    sizes = list(prompt_sizes(calls, prefix, growth))
+    expected = sum(
+        size * (size + 1) // 2 - (beyond * (beyond + 1) // 2) for size in sizes for beyond in [max(0, size - window)]
+    )
+    assert run_window_pairs_without_reuse(calls, prefix, growth, window) == expected
+
+
+@given(st.lists(st.tuples(any_size, any_size, any_size, st.integers(1, 10**15)), min_size=1, max_size=4))
+@example([(10**6, 2000, 300, 4096)])
+@example([(3, 0, 0, 1), (3, 2, 0, 1), (3, 2, 0, 2)])
+@settings(deadline=None)
+def test_an_array_of_runs_within_a_window_is_each_run(rows):
+    together = run_window_pairs_without_reuse(*map(np.array, zip(*rows)))
+    assert_each_as_alone(together, [run_window_pairs_without_reuse(*row) for row in rows])
+
+
+def test_a_run_within_a_window_that_holds_every_prompt_is_a_run_without_one():
+    for calls, prefix, growth in ((100, 2000, 300), (1, 5, 0), (0, 5, 5), (7, 0, 3)):
+        assert run_window_pairs_without_reuse(calls, prefix, growth, 10**9) == run_pairs_without_reuse(
+            calls, prefix, growth
+        )
+
+
+def test_absorbed_attention_is_attention_over_the_plane():
+    # One head's key is the plane itself, its value the plane without the rotated part.
+    assert latent_attention_flops(7, 3, 128, 512, 64) == attention_flops(7, 3, 128, 576, 512)
+    query, plane = torch.zeros(4, 1, 576), torch.zeros(4, 9, 576)
+    with FlopCounterMode(display=False) as counter:
+        scores = query @ plane.transpose(1, 2)
+        scores @ plane[:, :, :512]
+    assert latent_attention_flops(9, 1, 4, 512, 64) == counter.get_total_flops()
+
+
+def test_an_indexer_scores_with_every_head_and_weights_the_scores():
+    query, keys, weights = torch.zeros(5, 8, 6), torch.zeros(5, 6, 9), torch.zeros(5, 1, 8)
+    with FlopCounterMode(display=False) as counter:
+        weights @ (query @ keys)
+    assert indexer_flops(5 * 9, 1, 8, 6) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("pairs", [window_pairs, chunk_pairs])
+def test_a_window_or_chunk_of_nothing_is_refused(pairs):
+    with pytest.raises(ValueError, match="^(window|chunk) must be a whole number from 1"):
+        pairs(1, 1, 0)

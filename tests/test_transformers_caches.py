@@ -287,13 +287,6 @@ def test_unknown_parameters_are_refused_by_name_and_memory_is_not(model_type, me
     assert sequence_bytes(model, 100) > 0
 
 
-def test_flop_of_a_window_are_refused():
-    model = read_config({"model_type": "mistral"})
-    assert parameters(model).total == 7_241_732_096  # the published model
-    with pytest.raises(ValueError, match="FLOP of layers of kind 'sliding' are not known here"):
-        prefill_flops(model, 100)
-
-
 def test_a_model_of_several_kinds_is_compared_with_no_other_layout():
     assert list(layouts_to_compare(read_config({"model_type": "deepseek_v3"}))) == ["MLA"]
     assert list(layouts_to_compare(read_config({"model_type": "jamba"}))) == ["recurrent + GQA"]

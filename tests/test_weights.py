@@ -18,6 +18,7 @@ from calc.weights import attention_matrix_parameters, matrix_flops, mlp_matrix_p
 
 REFERENCES = Path(__file__).parent / "references"
 RECORDS = json.loads((REFERENCES / "transformers_dense.json").read_text())["records"]
+WINDOWED = json.loads((REFERENCES / "transformers_windows.json").read_text())["records"]
 TEXT_PART = [record for record in RECORDS if record["config"].get("text_config")]
 WHOLE = [record for record in RECORDS if not record["config"].get("text_config")]
 KV_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -40,7 +41,7 @@ def field_of(model_type, fact):
 
 
 def tiny_config(model_type, **changes):
-    fields = {field_of(model_type, fact): value for fact, value in TINY.items()} | {"sliding_window": None}
+    fields = {field_of(model_type, fact): value for fact, value in TINY.items()} | {"sliding_window": 8}
     if model_type == "helium":  # its output projection is hidden x hidden: heads must fill the hidden width
         fields["head_dim"] = 16
     declared = CONFIG_MAPPING[model_type].__dataclass_fields__
@@ -97,12 +98,12 @@ def test_a_tiny_model_that_transformers_builds_has_as_many_parameters(model_type
     assert parameters(read_config(as_saved)).total == built_parameters(config)
 
 
-@of_records(WHOLE)
+@of_records(WHOLE + [record for record in WINDOWED if not record["config"].get("text_config")])
 def test_the_parameters_of_a_record_are_those_of_the_built_model(record):
     assert parameters(read_config(record["config"])).total == record["params"]
 
 
-@of_records(TEXT_PART)
+@of_records(TEXT_PART + [record for record in WINDOWED if record["config"].get("text_config")])
 def test_the_text_part_of_a_larger_model_is_smaller_and_says_so(record):
     model = read_config(record["config"])
     assert parameters(model).total < record["params"]
@@ -165,7 +166,14 @@ def test_a_preset_has_its_published_number_of_parameters(row):
 def test_a_preset_has_the_parameters_that_transformers_builds(name):
     model = model_preset(name)
     config = json.loads(model.config_text)
+    config = config.get("text_config", config)  # of a larger model, the text model alone
     assert parameters(model).total == built_parameters(CONFIG_MAPPING[config.pop("model_type")](**config))
+
+
+@pytest.mark.parametrize("name", [name for name in model_ids() if model_preset(name).weights is not None])
+def test_no_width_that_parameters_depend_on_is_left_to_a_class_default(name):
+    guessed = {fact.fact for fact in model_preset(name).provenance if fact.source.startswith("class default")}
+    assert guessed & {"layers", "hidden_width", "intermediate_width", "vocabulary", "query_heads", "kv_heads"} == set()
 
 
 def test_a_preset_without_known_weights_says_so():

@@ -5,7 +5,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from calc.attention import attention_flops, causal_pairs, decode_attention_intensity, square_pairs
+from calc.attention import attention_flops, causal_pairs, decode_attention_intensity, square_pairs, window_pairs
 from calc.flops import (
     Flops,
     attention_overtakes_at,
@@ -17,7 +17,7 @@ from calc.flops import (
 from calc.formats import bytes_text, count_text, flops_text
 from calc.kv_cache import context_warnings
 from calc.kv_formats import bytes_per_number
-from calc.layouts import head_layouts
+from calc.layouts import layouts_to_compare
 from calc.weights import matrix_flops, parameters
 from views import charts, inputs, layout, text
 from views.inputs import Scenario
@@ -73,7 +73,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
     text.section("What is assumed", "open_compute_assumed", _assumptions)
 
 
-def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
+def _verdict(scenario: Scenario, total: int, crossover: int | None) -> None:
     model = scenario.model
     short = prefill_flops(model, SHORT_PROMPT).total
     name = text.text_only(model.name)
@@ -91,11 +91,14 @@ def _verdict(scenario: Scenario, total: int, crossover: int) -> None:
             + "."
         )
     one = decode_flops(model, scenario.cached + scenario.tokens).total
-    st.caption(
-        f"Decoding one token after it takes {flops_text(one)}. From an empty cache, attention overtakes the matrix "
-        f"products at a prompt of {count_text(crossover, 'tokens')}; "
-        "from there on the cost grows more with the square of the prompt than with its length."
+    overtaking = (
+        "Within the model's windows, attention never overtakes the matrix products."
+        if crossover is None
+        else f"From an empty cache, attention overtakes the matrix products at a prompt of "
+        f"{count_text(crossover, 'tokens')}; from there on the cost grows more with the square of the prompt than with "
+        "its length."
     )
+    st.caption(f"Decoding one token after it takes {flops_text(one)}. {overtaking}")
     for warning in (*model.warnings, *context_warnings(model, scenario.cached + scenario.tokens + scenario.decoded)):
         st.warning(text.text_only(warning))
 
@@ -104,8 +107,8 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
-def _curves(scenario: Scenario, crossover: int):
-    contexts = _contexts(max(10 * crossover, 2 * scenario.tokens))
+def _curves(scenario: Scenario, crossover: int | None):
+    contexts = _contexts(max(10 * (crossover or LADDER[-1]), 2 * scenario.tokens))
     return charts.lines(
         _parts(contexts, prefill_flops(scenario.model, contexts, cached=scenario.cached)),
         PART_STYLES,
@@ -113,7 +116,8 @@ def _curves(scenario: Scenario, crossover: int):
         x_title="Prompt (tokens)",
         y_title="FLOP",
         logarithmic=True,
-        marks={"your prompt": scenario.tokens} | ({} if scenario.cached else {"attention overtakes": crossover}),
+        marks={"your prompt": scenario.tokens}
+        | ({} if scenario.cached or crossover is None else {"attention overtakes": crossover}),
     )
 
 
@@ -210,7 +214,7 @@ def _intensity(scenario: Scenario) -> None:
                         same.layer_groups[0].query_heads, same.layer_groups[0].kv_heads, size
                     ),
                 }
-                for name, same in head_layouts(scenario.model).items()
+                for name, same in layouts_to_compare(scenario.model).items()
             ]
         ),
         "intensity",
@@ -233,11 +237,15 @@ def _formulas(scenario: Scenario) -> None:
         f"{square_pairs(scenario.tokens, scenario.cached):,}).",
     )
     for group in model.layer_groups:
-        flops = attention_flops(pairs, group.layers, group.query_heads, group.key_width, group.value_width)
+        in_layer = pairs
+        if group.window is not None:
+            in_layer = window_pairs(scenario.cached, scenario.tokens, group.window)
+            text.equation(window_pairs, f"Of these, a window of w = {group.window:,} leaves {in_layer:,} pairs.")
+        flops = attention_flops(in_layer, group.layers, group.query_heads, group.key_width, group.value_width)
         text.equation(
             attention_flops,
             f"2 x {group.layers} layers x {group.query_heads} query heads x ({group.key_width} + {group.value_width}) x "
-            f"{pairs:,} = {flops:,} FLOP = {flops_text(flops)}.",
+            f"{in_layer:,} = {flops:,} FLOP = {flops_text(flops)}.",
         )
     layers = matrix_flops(size.layer_matrices, scenario.tokens)
     head = matrix_flops(size.head_matrix, 1)

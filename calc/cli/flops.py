@@ -53,7 +53,9 @@ def command(config: Path | None, preset: str | None, tokens: int, cached: int, a
         f"reads {bytes_text(answer['decode_cache_read_bytes'])} of bf16 cache",
         f"A FLOP counter reports {flops_text(answer['counter_prefill_flops'])} for this prefill: masked pairs and the "
         "logits of all tokens too",
-        f"From an empty cache, attention overtakes the matrix products at "
+        "Within its windows, attention never overtakes the matrix products"
+        if answer["attention_overtakes_at_tokens"] is None
+        else f"From an empty cache, attention overtakes the matrix products at "
         f"{count_text(answer['attention_overtakes_at_tokens'], 'tokens')}",
         *model_remarks(model, warnings),
     ]

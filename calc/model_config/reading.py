@@ -106,7 +106,10 @@ class Reading:
 
     def is_on(self, name: str) -> bool:
         """The value of a yes/no field; null counts as no."""
-        return self.config.get(name, False) is not None and self.switch(name)
+        if name in self.config and self.config[name] is None:
+            self.read[name] = None
+            return False
+        return self.switch(name)
 
     def model_dtype(self) -> str:
         """The model's own type; bf16 where the config names none."""
