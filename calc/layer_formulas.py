@@ -259,3 +259,69 @@ def pages(tokens: Numeric, page_tokens: Numeric) -> Numeric:
     array([0, 1, 2])
     """
     return (tokens + page_tokens - 1) // page_tokens
+
+
+@formula(r"\left\lfloor n / m \right\rfloor", tokens=COUNT, block_tokens=POSITIVE_COUNT)
+def whole_blocks(tokens: Numeric, block_tokens: Numeric) -> Numeric:
+    """Full blocks of tokens, for each of which a compressing layer keeps one entry.
+
+    Parameters
+    ----------
+    tokens : int or array
+        Tokens of the sequence, n [tokens].
+    block_tokens : int or array
+        Tokens that an entry stands for, m [tokens].
+
+    Returns
+    -------
+    int or array
+        floor(n / m) [entries].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not a whole number in range.
+
+    Notes
+    -----
+    Source: DeepSeek-V4, compressed sparse and heavily compressed attention; the tensors that transformers caches.
+
+    Examples
+    --------
+    >>> whole_blocks([3, 4, 300], 4)
+    array([ 0,  1, 75])
+    """
+    return tokens // block_tokens
+
+
+@formula(r"n \bmod m", tokens=COUNT, block_tokens=POSITIVE_COUNT)
+def open_block_tokens(tokens: Numeric, block_tokens: Numeric) -> Numeric:
+    """Tokens of the block that is not full yet, kept one by one until it is.
+
+    Parameters
+    ----------
+    tokens : int or array
+        Tokens of the sequence, n [tokens].
+    block_tokens : int or array
+        Tokens that an entry stands for, m [tokens].
+
+    Returns
+    -------
+    int or array
+        n mod m [tokens].
+
+    Raises
+    ------
+    ValueError
+        If an argument is not a whole number in range.
+
+    Notes
+    -----
+    Source: as `whole_blocks`.
+
+    Examples
+    --------
+    >>> open_block_tokens([3, 4, 300], 128)
+    array([ 3,  4, 44])
+    """
+    return tokens % block_tokens

@@ -11,7 +11,7 @@ MAX_WIDTH = 10**8
 
 
 PER_TOKEN_KINDS = ("full", "sliding", "chunked", "latent", "sliding latent", "indexed", "indexed latent", "cross",
-                   "full with state", "sliding with state")  # fmt: skip
+                   "compressed latent", "full with state", "sliding with state")  # fmt: skip
 """Kinds whose layers keep something for each token; "cross" for each token of an encoder or an image."""
 OTHER_KINDS = ("recurrent", "shared", "none")
 """Kinds that keep a state of one size, use another layer's keys and values, or keep nothing."""
@@ -48,6 +48,26 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """What a layer keeps of tokens beyond its window: one entry for each block of them."""
+
+    block_tokens: int
+    """Tokens that one entry stands for."""
+    entry_width: int
+    index_width: int = 0
+    """Numbers of an entry's key by which an indexer picks entries; 0 where all are read."""
+    pending_numbers: int
+    """Numbers kept of each token of a block that is not full yet, in the model's type: contents and gates."""
+    overlaps: bool = False
+    """The last full block is needed once more, for the entry after it."""
+
+    def __post_init__(self) -> None:
+        require(self.block_tokens, POSITIVE_COUNT, "block_tokens")
+        require_all(count_up_to(MAX_WIDTH), entry_width=self.entry_width, index_width=self.index_width)
+        require(self.pending_numbers, count_up_to(8 * MAX_WIDTH), "pending_numbers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGroup:
     """Layers that keep and read their cache in the same way."""
 
@@ -79,6 +99,10 @@ class LayerGroup:
     cross_kv_heads: int = 0
     """Heads of this layer's cross-attention over an encoder's tokens, in the same widths."""
     states: tuple[State, ...] = ()
+    compression: Compression | None = None
+    """Entries for the tokens beyond the window; None where those are dropped."""
+    transformers_planes: int = 1
+    """Rows that transformers stores for one latent row: 2 where it keeps the same row as key and as value."""
     transformers_kv_heads: int | None = None
     """Heads that transformers caches, where it repeats the model's own."""
     transformers_trims: bool = True

@@ -22,8 +22,6 @@ REFERENCES = Path(__file__).parent / "references"
 RECORDS = json.loads((REFERENCES / "transformers_caches.json").read_text())["records"]
 KV_DTYPE = {"bfloat16": "bf16", "float32": "fp32"}
 REFUSED = {
-    "deepseek-ai/DeepSeek-V4-Pro": "blocks of tokens are compressed, so that bytes step with n; no formula here yet",
-    "deepseek_v4": "blocks of tokens are compressed, so that bytes step with n; no formula here yet",
     "reformer": "hidden states and hash buckets instead of keys and values: a memory of an older kind",
     "xlstm": "one counter for all layers beside matrix memories of rounded widths",
     "xlstm-f32": "one counter for all layers beside matrix memories of rounded widths",
@@ -291,6 +289,28 @@ def test_a_model_of_several_kinds_is_compared_with_no_other_layout():
     assert list(layouts_to_compare(read_config({"model_type": "deepseek_v3"}))) == ["MLA"]
     assert list(layouts_to_compare(read_config({"model_type": "jamba"}))) == ["recurrent + GQA"]
     assert list(layouts_to_compare(read_config({"model_type": "gemma3_text"}))) == ["MHA", "GQA-4", "MQA"]
+
+
+def test_blocks_of_compressed_tokens_step_with_the_context():
+    """facts/model_configs.md, rule 6, by hand for one layer of each kind: D = 512, I = 128, m = 4 and 128, w = 128."""
+    model = read_config({"model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": [0, 4, 128, 0]})
+    sliding, sparse, heavy = (layer.bytes for layer in layer_bytes(model, 1000))
+    assert sliding == 128 * 512 * 2
+    assert sparse == sliding + 250 * (512 + 128) * 2 + 4 * (512 + 128) * 2 * 2
+    assert heavy == sliding + 7 * 512 * 2 + (1000 - 7 * 128) * 2 * 512 * 2
+    memory = sequence_memory(model, 128 * 1000)
+    assert memory.slope_bytes_per_token == (512 + 128) * 2 // 4 + 512 * 2 // 128
+    assert memory.bytes == memory.floor_bytes + memory.plateau_bytes + memory.slope_bytes_per_token * 128 * 1000
+    assert sequence_bytes(model, 127) > sequence_bytes(model, 128)  # a block closes, and its tokens go
+    for engine in ("vllm", "sglang", "llama.cpp"):
+        with pytest.raises(ValueError, match=f"layers of kind compressed latent are not known under the {engine} rule"):
+            sequence_bytes(model, 1, engine=engine)
+
+
+@pytest.mark.parametrize("ratios", [[0, 4, 5], [0, "x", 4], "0,4,128", [[4], 0, 4], {"0": 4}])
+def test_ratios_that_stand_for_no_layer_kind_are_refused(ratios):
+    with pytest.raises(ValueError, match="compress_ratios must be a list of"):
+        read_config({"model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": ratios})
 
 
 FIELDS = sorted({field for config in CONFIGS for field in config})

@@ -68,6 +68,9 @@ KINDS = {
     "chunked": Kind(BLUE, "x", "keeps the tokens of the current chunk"),
     "latent": Kind(PINK, "", "keeps one compressed row of every token, from which keys and values are rebuilt"),
     "sliding latent": Kind(PINK, "/", "keeps one compressed row of the newest tokens"),
+    "compressed latent": Kind(
+        PINK, "x", "keeps rows of the newest tokens, and one entry for each block of all tokens, its open block apart"
+    ),
     "indexed": Kind(GOLD, "", "keeps every token, and a key by which an indexer picks those that are read"),
     "indexed latent": Kind(GOLD, ".", "keeps a compressed row of every token, and a key by which an indexer picks"),
     "cross": Kind(GOLD, "x", "keeps keys and values of an encoder's or an image's tokens"),

@@ -1,5 +1,6 @@
 """What one layer keeps on one rank, part by part: the ground on which every way of counting stands."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from calc.kv_formats import KVFormat
 from calc.layer_formulas import (
     attention_layer_bytes,
     convolution_state_bytes,
+    open_block_tokens,
     pages,
     plane_layer_bytes,
     recurrent_state_bytes,
     times,
+    whole_blocks,
     window_tokens,
 )
-from calc.model_spec import MODEL_DTYPE, LayerGroup, ModelSpec, State
-from calc.numeric import Numeric, total
+from calc.model_spec import MODEL_DTYPE, Compression, LayerGroup, ModelSpec, State
+from calc.numeric import Numeric, smaller, total
 from calc.parallel import Split, heads_per_rank, shared_heads
 
 STATE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "int64": 8}
@@ -95,6 +98,12 @@ def scaled_index_row(index_width: int) -> int:
     return index_width + INDEX_SCALE_BYTES * pages(index_width, INDEX_BLOCK)
 
 
+def require_no_compression(model: ModelSpec, engine: str) -> None:
+    """Refuses models whose layers compress blocks of tokens, where an engine's rule for them is not known."""
+    if any(group.compression for group in model.layer_groups):
+        raise ValueError(f"layers of kind compressed latent are not known under the {engine} rule")
+
+
 def require_switches(**values: bool) -> None:
     """Settings that are on or off, or one message that names the setting and the value."""
     for name, value in values.items():
@@ -126,9 +135,30 @@ class LayerRule:
             return LayerParts(fixed=total([*fixed, plane_layer_bytes(encoder_tokens, row)]))
         fixed.append(plane_layer_bytes(group.extra_tokens, row))
         kept = plane_layer_bytes(self.kept(group, tokens), row)
+        if group.compression:
+            return self.compressed(group.compression, tokens, kept, total(fixed))
         if self.has_window(group):
             return LayerParts(windowed=kept, fixed=total(fixed))
         return LayerParts(growing=kept, fixed=total(fixed))
+
+    def compressed(self, compression: Compression, tokens: Numeric, in_window: Numeric, fixed: int) -> LayerParts:
+        """A window, an entry for each full block of all tokens, and the tokens of the block that is not full yet."""
+        entries = whole_blocks(tokens, compression.block_tokens)
+        pending = plane_layer_bytes(
+            open_block_tokens(tokens, compression.block_tokens), compression.pending_numbers * self.sizes.model_bytes
+        )
+        overlap = plane_layer_bytes(smaller(entries, 1), self.overlap_bytes(compression) if compression.overlaps else 0)
+        keys = self.sizes.keys
+        entry = keys.latent_row(compression.entry_width, 0) + keys.latent_row(compression.index_width, 0)
+        return LayerParts(
+            growing=plane_layer_bytes(entries, entry), windowed=total([in_window, pending, overlap]), fixed=fixed
+        )
+
+    def overlap_bytes(self, compression: Compression) -> int:
+        """The last full block's contents and gates, in the model's type."""
+        return (
+            compression.block_tokens * (compression.entry_width + compression.index_width) * 2 * self.sizes.model_bytes
+        )
 
     def has_window(self, group: LayerGroup) -> bool:
         """Whether the tokens that a layer keeps stop growing."""
@@ -167,13 +197,13 @@ class LayerRule:
 
     @property
     def step(self) -> int:
-        """Tokens after which growth repeats itself."""
-        return 1
+        """Tokens after which growth repeats itself: whole blocks, where blocks of tokens are compressed."""
+        return math.lcm(*(group.compression.block_tokens for group in self.model.layer_groups if group.compression))
 
     @property
     def full_windows_at(self) -> int:
-        """Tokens from which on no window grows."""
-        return max((group.window or 0 for group in self.model.layer_groups), default=0)
+        """Tokens from which on no window grows, with no block open."""
+        return self.step * pages(max((group.window or 0 for group in self.model.layer_groups), default=0), self.step)
 
     def stage(self, layers: range, tokens: Numeric) -> LayerParts:
         """What the layers of a pipeline stage keep on each of its ranks."""

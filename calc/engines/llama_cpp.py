@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from calc.engines.layers import MAX_DRAFT_TOKENS, LayerRule, Sizes, require_switches
+from calc.engines.layers import MAX_DRAFT_TOKENS, LayerRule, Sizes, require_no_compression, require_switches
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.numeric import POSITIVE_COUNT, Numeric, count_up_to, require_scalar, smaller
@@ -35,6 +35,7 @@ class LlamaCpp(LayerRule):
     """Tokens drafted ahead, each with a copy of the states."""
 
     def __post_init__(self) -> None:
+        require_no_compression(self.model, self.name)
         self.sizes.split.require_none("llama.cpp", "tensor_parallel", "data_parallel", "decode_context_parallel")
         require_scalar(self.slots, count_up_to(65_536, low=1), "slots")
         require_scalar(self.ubatch_tokens, POSITIVE_COUNT, "ubatch_tokens")

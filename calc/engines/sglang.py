@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from calc.engines.layers import LayerRule, Sizes, scaled_index_row
+from calc.engines.layers import LayerRule, Sizes, require_no_compression, scaled_index_row
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.numeric import POSITIVE_COUNT, Numeric, Range, count_up_to, require_scalar
@@ -28,6 +28,7 @@ class Sglang(LayerRule):
     """Copies of a request's states: 3 with the radix cache, 1 without it."""
 
     def __post_init__(self) -> None:
+        require_no_compression(self.model, self.name)
         require_scalar(self.page_tokens, POSITIVE_COUNT, "page_tokens")
         require_scalar(self.state_slots, count_up_to(64, low=1), "state_slots")
         require_scalar(self.swa_full_tokens_ratio, RATIO, "swa_full_tokens_ratio")

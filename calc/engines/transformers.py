@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from calc.engines.layers import STATE_BYTES, LayerRule, Sizes
 from calc.layer_formulas import transformers_window_tokens
-from calc.model_spec import MODEL_DTYPE, LayerGroup, ModelSpec, State
+from calc.model_spec import MODEL_DTYPE, Compression, LayerGroup, ModelSpec, State
 from calc.numeric import Numeric
 
 
@@ -32,6 +32,15 @@ class Transformers(LayerRule):
     def kept(self, group: LayerGroup, tokens: Numeric) -> Numeric:
         """Tokens that a layer holds: one less than the window, which the next token joins."""
         return transformers_window_tokens(tokens, group.window) if self.has_window(group) else tokens
+
+    def row(self, group: LayerGroup, heads: int) -> int:
+        """What a layer holds of one token: a latent row twice, where the class keeps it as key and as value."""
+        return group.transformers_planes * LayerRule.row(self, group, heads)
+
+    def overlap_bytes(self, compression: Compression) -> int:
+        """The last full block's contents in the model's type, and its gates in float32."""
+        numbers = compression.block_tokens * (compression.entry_width + compression.index_width)
+        return numbers * (self.sizes.model_bytes + STATE_BYTES["fp32"])
 
     def index_row(self, group: LayerGroup) -> int:
         """An indexer's key, and the positions beside it."""

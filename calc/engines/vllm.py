@@ -11,6 +11,7 @@ from calc.engines.layers import (
     LayerParts,
     LayerRule,
     Sizes,
+    require_no_compression,
     require_switches,
     scaled_index_row,
 )
@@ -124,6 +125,7 @@ class Vllm(LayerRule):
     """Without it windowed layers are kept like full ones."""
 
     def __post_init__(self) -> None:
+        require_no_compression(self.model, self.name)
         if self.block_tokens is not None:
             require_scalar(self.block_tokens, POSITIVE_COUNT, "block_tokens")
         require_scalar(self.batched_tokens, POSITIVE_COUNT, "batched_tokens")

@@ -176,7 +176,7 @@ def _model(config: dict[str, Any]) -> ModelSpec:
     groups, order = Layers(reading).groups()
     reading.fact("layers")
     _require_what_the_table_assumes(reading, of_facts=True)
-    has_states = any(group.states for group in groups)
+    has_states = any(group.states or group.compression for group in groups)
     dtype = reading.model_dtype() if has_states else "bf16"
     handled = _handled(reading)
     unread = {field: value for field, value in reading.config.items() if field not in reading.read}

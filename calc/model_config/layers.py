@@ -7,7 +7,7 @@ from calc.model_config.file import shown
 from calc.model_config.patterns import GROUP, LOOPS, attention_blocks, by_rules, words_of
 from calc.model_config.reading import Reading
 from calc.model_config.rules import checked, unsupported_layer_kind
-from calc.model_config.shapes import STATES, WORDS, ngram_states
+from calc.model_config.shapes import STATES, WORDS, compression, ngram_states
 from calc.model_spec import MODEL_DTYPE, LayerGroup
 
 FULL_ATTENTION = "full_attention"
@@ -110,6 +110,8 @@ class Layers:
         made_of = WORDS[word]
         if made_of.cross:
             return any(rule.get("is") == word for rule in self.family.get("pattern", []))
+        if made_of.compressed:
+            return self.reading.has(made_of.compressed)
         return not made_of.indexed or self.reading.has("index_width")
 
     def _without_window(self, word: str) -> str:
@@ -154,9 +156,12 @@ class Layers:
         query_heads = fact("query_heads")
         if latent:
             reading.warn_of_printed_heads()
-        kv_heads, key_width, value_width = (1, fact("latent_width"), 0 if unrotated else fact("rope_width")) if latent else (
-            fact("kv_heads"), fact("head_width"), fact("value_width") if reading.has("value_width") else fact("head_width")
-        )  # fmt: skip
+        if latent:
+            rotated = reading.has("rope_width") and not unrotated
+            kv_heads, key_width, value_width = 1, fact("latent_width"), fact("rope_width") if rotated else 0
+        else:
+            kv_heads, key_width = fact("kv_heads"), fact("head_width")
+            value_width = fact("value_width") if reading.has("value_width") else key_width
         if query_heads % kv_heads:
             raise ValueError(f"{reading.label('kv_heads')} must divide the {query_heads} query heads, got {kv_heads}")
         index_width = fact("index_width") if made_of.indexed and indexer != "shared" else 0
@@ -170,6 +175,8 @@ class Layers:
             return LayerGroup(kind="shared", layers=1)
         if states:
             kind = f"{kind} with state"
+        if made_of.compressed:
+            kind = "compressed latent"
         broadcast = self.family.get("transformers_kv_heads")
         crosses = any(reading.is_on(field) for field in self.family.get("cross_if", ()))
         return LayerGroup(
@@ -186,6 +193,8 @@ class Layers:
             states=states,
             transformers_kv_heads=fact(broadcast["heads"]) if broadcast and reading.is_on(broadcast["if"]) else None,
             extra_tokens=fact("extra_tokens") if reading.has("extra_tokens") else 0,
+            compression=compression(fact, made_of.compressed) if made_of.compressed else None,
+            transformers_planes=self.family.get("transformers_planes", 1),
             transformers_trims=self.family.get("transformers_trims", True),
             transformers_token_bytes=self.family.get("transformers_token_bytes", 0) if index_width else 0,
         )

@@ -123,6 +123,16 @@ def flagged(fields: Fields, rule: dict, layers: int) -> list[str] | None:
     return [rule["is"] if flag else rule["else"] for flag in value] or None
 
 
+def by_number(fields: Fields, rule: dict, layers: int) -> list[str] | None:
+    """A list with a number for each layer, each of which stands for a kind (DeepSeek-V4's compress_ratios)."""
+    value = fields.field(rule["field"])
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)) or not all(str(number) in rule["words"] for number in value):
+        raise ValueError(f"{rule['field']} must be a list of {', '.join(rule['words'])}, got {shown(value)}")
+    return [rule["words"][str(number)] for number in value]
+
+
 def blocks(fields: Fields, rule: dict, layers: int) -> list[str] | None:
     """A list of objects, one per layer, whose attention may be left out or replaced by a matrix (Nemotron-NAS)."""
     found = attention_blocks(fields, rule["field"])
@@ -218,6 +228,7 @@ RULES: dict[str, Callable[[Fields, dict, int], list[str] | None]] = {
     "cycled": cycled,
     "indexed": indexed,
     "flagged": flagged,
+    "by_number": by_number,
     "blocks": blocks,
     "from_layer": from_layer,
     "alternating_up_to": alternating_up_to,

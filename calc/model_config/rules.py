@@ -35,6 +35,7 @@ OF_CACHES: dict[str, Range] = {
     "chunk": count_up_to(MAX_COUNT, low=1),
     "previous_tokens": count_up_to(MAX_COUNT - 1),
     "local_attention": count_up_to(MAX_COUNT, low=2),
+    **dict.fromkeys(("sparse_rate", "heavy_rate"), count_up_to(MAX_COUNT, low=1)),
     "extra_tokens": count_up_to(MAX_COUNT),
     **dict.fromkeys(("query_groups", "sliding_kv_heads", "sliding_query_heads", "global_kv_heads", "full_kv_heads",
                      "state_heads", "state_groups", "linear_heads", "linear_key_heads", "linear_value_heads",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calc.model_spec import MODEL_DTYPE, State
+from calc.model_spec import MODEL_DTYPE, Compression, State
 
 Facts = Callable[[str], Any]
 """Gives a fact of the model by its name."""
@@ -22,6 +22,8 @@ class Word:
     cross: bool = False
     """Attention over an encoder's tokens only."""
     state: bool = False
+    compressed: str = ""
+    """The fact that says how many tokens one entry stands for: "sparse_rate" or "heavy_rate"; empty where none does."""
 
 
 WORDS = {
@@ -30,6 +32,8 @@ WORDS = {
     "chunked_attention": Word(attention=True, window="chunk"),
     "indexed_attention": Word(attention=True, indexed=True),
     "cross_attention": Word(attention=True, cross=True),
+    "compressed_sparse_attention": Word(attention=True, window="window", compressed="sparse_rate"),
+    "heavily_compressed_attention": Word(attention=True, window="window", compressed="heavy_rate"),
     "linear_attention": Word(state=True),
     "conv": Word(state=True),
     "hybrid": Word(attention=True, state=True),
@@ -146,6 +150,21 @@ def ngram_states(fact: Facts) -> tuple[State, ...]:
         ids = State(kind="recurrent", heads=1, numbers=size - 1, dtype="int64", transformers_dtype="int64")
         states.append(ids)
     return tuple(states)
+
+
+def compression(fact: Facts, rate: str) -> Compression:
+    """Entries for blocks of tokens beyond the window; those of sparse layers overlap, and an indexer picks among them."""
+    width = fact("latent_width")
+    if rate == "heavy_rate":
+        return Compression(block_tokens=fact(rate), entry_width=width, pending_numbers=2 * width)
+    index = fact("index_width")
+    return Compression(
+        block_tokens=fact(rate),
+        entry_width=width,
+        index_width=index,
+        pending_numbers=4 * (width + index),
+        overlaps=True,
+    )
 
 
 STATES: dict[str, Callable[[Facts], tuple[State, ...]]] = {
