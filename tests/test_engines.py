@@ -170,6 +170,12 @@ def test_llama_cpp_allocates_two_caches_for_gemma_3_4b():
     assert full == 17_408 * MIB
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "sglang"])
+def test_a_model_of_windows_alone_is_kept_in_full(engine):
+    # llama.cpp reads the first Mistral as a Llama, which has no windows; SGLang splits the pool of hybrid models only.
+    assert sequence_bytes(model_preset("mistral-7b-v0.1"), 32_768, engine=engine) == 32_768 * 131_072
+
+
 @pytest.mark.parametrize(
     ("tokens", "kv_dtype", "mib"),
     [(32_768, "fp16", 2196), (32_768, "q8_0", 1166.62), (80_000, "fp16", 5369.91)],  # ik_llama.cpp #259, #473

@@ -249,7 +249,7 @@ def layer_strip(kinds: Sequence[str], notes: Sequence[str], sizes: Sequence[str]
     figure.update_xaxes(title="Layer", range=[0.4, len(kinds) + 0.6], fixedrange=True)
     figure.update_yaxes(visible=False, range=[0, 1], fixedrange=True)
     figure = _laid_out(figure, title)
-    figure.update_layout(height=230, legend_y=-0.5)
+    figure.update_layout(height=240, legend_y=-0.62)
     return figure
 
 

@@ -196,6 +196,11 @@ class LayerRule:
         return self.sizes.state_bytes(state, state.columns, state.dtype)
 
     @property
+    def has_full_layers(self) -> bool:
+        """Whether any layer keeps every token: some engines give windows a cache of their own only beside such layers."""
+        return any(group.kv_heads and group.window is None for group in self.model.layer_groups)
+
+    @property
     def step(self) -> int:
         """Tokens after which growth repeats itself: whole blocks, where blocks of tokens are compressed."""
         return math.lcm(*(group.compression.block_tokens for group in self.model.layer_groups if group.compression))

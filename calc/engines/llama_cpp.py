@@ -15,7 +15,10 @@ STATE_DTYPE = "fp32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaCpp(LayerRule):
-    """Cells in multiples of 256, for all slots together; a slot is a sequence served at the same time."""
+    """Cells in multiples of 256, for all slots together; a slot is a sequence served at the same time.
+
+    Windows have a smaller cache in architectures that mix them with full layers (Gemma, Cohere 2, gpt-oss, Llama 4).
+    """
 
     name: ClassVar[str] = "llama.cpp"
     version: ClassVar[str] = "llama.cpp of autumn 2026"
@@ -45,8 +48,8 @@ class LlamaCpp(LayerRule):
             raise ValueError("layers of kind cross are not known under the llama.cpp rule")
 
     def has_window(self, group: LayerGroup) -> bool:
-        """Whether a layer has the smaller cache."""
-        return group.window is not None and not self.full_windows
+        """Whether a layer has the smaller cache: windows alone, as in the first Mistral, are kept in full."""
+        return group.window is not None and not self.full_windows and self.has_full_layers
 
     def kept(self, group: LayerGroup, tokens: Numeric) -> Numeric:
         """Cells of a layer, of all its streams."""

@@ -41,7 +41,7 @@ class Sglang(LayerRule):
         """Tokens of whole pages; a share of them in windowed layers that stand beside full ones."""
         on_rank = pages(tokens, self.sizes.split.decode_context_parallel)
         whole = self.page_tokens * pages(on_rank, self.page_tokens)
-        if group.window is None or all(other.window for other in self.model.layer_groups if other.kv_heads):
+        if group.window is None or not self.has_full_layers:
             return whole
         return whole * self._ratio.numerator // self._ratio.denominator
 
