@@ -1,5 +1,7 @@
 # make run    sets everything up and opens the page on this machine only
 # make test   sets everything up and runs all the tests
+# make bench  times what is timed
+# make fuzz   reads 100,000 mutated configs, several minutes
 PYTHON ?= python3
 VENV ?= .venv
 
@@ -11,6 +13,10 @@ test: $(VENV)/.test chromium
 
 bench: $(VENV)/.run
 	$(VENV)/bin/python -m benchmarks.sweep
+	$(VENV)/bin/python -m benchmarks.read_config
+
+fuzz: $(VENV)/.test
+	CONFIG_MUTATIONS=100000 $(VENV)/bin/python -m pytest -q tests/test_config_mutations.py
 
 $(VENV)/.run: requirements.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,4 +35,4 @@ chromium:
 	     && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	|| { echo "The browser tests need Chromium. Install it (Debian: sudo apt-get install chromium), then run make test again." >&2; exit 1; }
 
-.PHONY: run test bench chromium
+.PHONY: run test bench fuzz chromium

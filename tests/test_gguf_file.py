@@ -1,4 +1,4 @@
-"""Reading .gguf files: those written by gguf's own writer hold what the models' config.json say; damaged ones are refused."""
+"""Reading .gguf files: those by gguf's own writer hold what the models' config.json say; damaged ones are refused."""
 
 import random
 import struct

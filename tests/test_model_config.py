@@ -458,3 +458,23 @@ def test_an_object_of_which_a_field_is_read_is_not_reported_as_unread(record):
 def test_a_deepseek_file_without_latent_attention_is_refused():
     # The smallest DeepSeek-VL2 sets use_mla to false: heads of their own, which the rules of the type do not count.
     assert "use_mla must be true" in refusal({"model_type": "deepseek_v2", "use_mla": False, "kv_lora_rank": None})
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [  # a null width that would follow from a number that follows from it
+        ({"model_type": "nemotron_h", "mamba_head_dim": None}, "mamba_head_dim"),
+        ({"model_type": "jetmoe", "num_key_value_heads": "auto"}, "num_key_value_heads"),
+    ],
+)
+def test_null_fields_that_follow_from_each_other_are_refused(config, field):
+    assert refusal(config).startswith(f"{field} must be a whole number")
+
+
+def test_null_for_a_yes_no_field_that_is_true_by_default_is_read_back_as_null():
+    assert_round_trip(read_config({"model_type": "pegasus", "is_encoder_decoder": None}))
+
+
+def test_a_larger_models_yes_no_field_is_true_or_false():
+    config = {"model_type": "gemma4", "tie_word_embeddings": 1j, "text_config": {"model_type": "gemma4_text"}}
+    assert "tie_word_embeddings must be true or false" in refusal(config)

@@ -17,6 +17,7 @@ from calc.model_config.rules import (
     OF_LAYERS,
     RANGES,
     TEXT_MODELS,
+    checked,
     is_known_field,
     is_of_parameters,
     other_layer_kind,
@@ -81,7 +82,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
         if "model_type" not in inner and (known_type := _text_model(outer)):
             inner["model_type"] = known_type
         if TIED in outer:  # the larger model ties its head, whatever the text model would do by itself
-            inner[TIED] = outer[TIED]
+            inner[TIED] = checked(outer[TIED], "tied_head", TIED)
         for name in (DTYPE, "torch_dtype"):
             if name in outer and DTYPE not in inner:
                 inner[DTYPE] = outer[name]

@@ -35,6 +35,10 @@ def _is_json(value: Any) -> bool:
         return False
 
 
+def _says_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value == AUTO)
+
+
 def _in_words(field: str, wanted: bool | str) -> str:
     return f"{field} is given" if wanted == "given" else f"{field} = {shown(wanted)}"
 
@@ -59,14 +63,24 @@ class Reading:
         self.facts: dict[str, Any] = dict(known or {})
         self.sources: dict[str, str] = {}
         self.warnings: list[str] = []
+        self.under_way: dict[str, None] = {}
 
     def fact(self, name: str) -> Any:
         """A fact of the model, by the family's rules."""
         if name not in self.facts:
-            self.facts[name], self.sources[name] = (
-                self._state_dtype() if name == "state_dtype" else self._resolved(name)
-            )
+            if name in self.under_way:  # two null fields, each of which would follow from the other
+                raise ValueError(f"{self._null_field()} must be {allowed_values(name)}, got null; nothing else says it")
+            self.under_way[name] = None
+            resolved = self._state_dtype() if name == "state_dtype" else self._resolved(name)
+            del self.under_way[name]
+            self.facts[name], self.sources[name] = resolved
         return self.facts[name]
+
+    def _null_field(self) -> str:
+        """The field, null or auto, of the facts under way."""
+        fields = [field for fact in self.under_way for field in self.rules["fields"].get(fact, ())]
+        null = [field for field in fields if field in self.config and _says_nothing(self.config[field])]
+        return (null or fields or list(self.under_way))[0]
 
     def has(self, name: str) -> bool:
         """Whether the family says where a fact is from."""
@@ -89,6 +103,8 @@ class Reading:
         """The value of a field; that of the class where it is absent."""
         if name in self.config:
             value = self.config[name]
+            if name in self.read and self.read[name] is value:
+                return value
             if not _is_json(value):
                 raise ValueError(f"{name} must be a value of JSON, got {shown(value)}")
             self.read[name] = value
@@ -106,7 +122,10 @@ class Reading:
 
     def is_on(self, name: str) -> bool:
         """The value of a yes/no field; null counts as no."""
-        return self.config.get(name, False) is not None and self.switch(name)
+        if name in self.config and self.config[name] is None:
+            self.read[name] = None
+            return False
+        return self.switch(name)
 
     def model_dtype(self) -> str:
         """The model's own type; bf16 where the config names none."""
@@ -165,7 +184,7 @@ class Reading:
         for field in self.rules["fields"].get(name, ()):
             if field in self.config:
                 value = self.config[field]
-                value = None if value is None or (isinstance(value, str) and value == AUTO) else value
+                value = None if _says_nothing(value) else value
                 given[field] = None if value is None else checked(value, name, field)
                 self.read[field] = self.config[field] if value is None else given[field]
         return given

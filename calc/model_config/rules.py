@@ -1,6 +1,7 @@
 """The tables by which a config.json is read: facts and their ranges, families, and fields that signal a layer kind."""
 
 import fnmatch
+import functools
 import re
 import tomllib
 from importlib.resources import files
@@ -83,6 +84,8 @@ EVERY_FAMILY = FAMILIES.pop("every_family")
 TEXT_MODELS = {name: row["text_model"] for name, row in FAMILIES.items() if "text_model" in row}
 """The model_type of a larger model's text model, by that of the larger model."""
 FAMILIES = {name: row for name, row in FAMILIES.items() if name not in TEXT_MODELS}
+_NAMES_REMEMBERED = 4_096
+"""Field names whose patterns were tried; enough for every name that files have."""
 _FIELDS = _table("layer_kinds.toml")
 _KINDS = {kind: _pattern(names) for kind, names in _FIELDS["layer_kinds"].items()}
 _HARMLESS = _pattern(_FIELDS["harmless"]["fields"])
@@ -107,12 +110,17 @@ def allowed_values(fact: str) -> str:
 def other_layer_kind(config: dict[str, Any]) -> tuple[str, str] | None:
     """The first field, in an object too, that signals another layer kind than plain full attention with one dense MLP."""
     for field, value in config.items():
-        if isinstance(value, (type(None), bool, int, float, str, list, tuple, dict)) and not value:
+        kind = _kind_signalled_by(field)
+        if kind is None or (isinstance(value, (type(None), bool, int, float, str, list, tuple, dict)) and not value):
             continue
-        for kind, pattern in _KINDS.items():
-            if pattern.match(field.rpartition(".")[2]):
-                return kind, f"{field} = {shown(value)}"
+        return kind, f"{field} = {shown(value)}"
     return None
+
+
+@functools.lru_cache(_NAMES_REMEMBERED)
+def _kind_signalled_by(field: str) -> str | None:
+    name = field.rpartition(".")[2]
+    return next((kind for kind, pattern in _KINDS.items() if pattern.match(name)), None)
 
 
 def refuse_other_layer_kinds(config: dict[str, Any]) -> None:
@@ -123,7 +131,7 @@ def refuse_other_layer_kinds(config: dict[str, Any]) -> None:
 
 def signals_experts(field: str) -> bool:
     """Whether a field is about experts, which no cache depends on."""
-    return bool(_KINDS["mixture of experts"].match(field))
+    return _kind_signalled_by(field) == "mixture of experts"
 
 
 def unsupported_layer_kind(kind: str, where: str) -> ValueError:
@@ -131,11 +139,13 @@ def unsupported_layer_kind(kind: str, where: str) -> ValueError:
     return ValueError(f"layer kind {kind!r} ({where}) is not supported yet")
 
 
+@functools.lru_cache(_NAMES_REMEMBERED)
 def is_of_parameters(field: str) -> bool:
     """Whether a field is one that only parameters depend on."""
     return bool(_OF_PARAMETERS.match(field))
 
 
+@functools.lru_cache(_NAMES_REMEMBERED)
 def is_known_field(field: str) -> bool:
     """Whether a field is known to change nothing here, or was checked to be off."""
-    return bool(_HARMLESS.match(field)) or any(pattern.match(field) for pattern in _KINDS.values())
+    return bool(_HARMLESS.match(field)) or _kind_signalled_by(field) is not None
