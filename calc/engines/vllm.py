@@ -178,6 +178,11 @@ class Vllm(LayerRule):
                 groups.append(PageGroup(page=page, layers=shared, padding_layers=size - len(shared)))
         return tuple(groups)
 
+    def tables(self) -> tuple[PageGroup, ...]:
+        """The groups that have a table of pages each; layers that are paged alike share one."""
+        groups = self.page_groups()
+        return groups[:1] if self._has_one_table(groups) else groups
+
     def request_pages(self, page: Page, tokens: Numeric) -> Numeric:
         """Pages of one kind that one request of a length needs."""
         if page.kind == STATE:
@@ -201,19 +206,13 @@ class Vllm(LayerRule):
 
     def request_blocks(self, tokens: Numeric) -> Numeric:
         """Blocks of the pool that one request of a length needs."""
-        groups = self.page_groups()
-        if self._has_one_table(groups):
-            groups = groups[:1]
-        return total([self.request_pages(group.page, tokens) for group in groups])
+        return total([self.request_pages(group.page, tokens) for group in self.tables()])
 
     def stage(self, layers: range, tokens: Numeric) -> LayerParts:
         """What one request takes on each rank of a stage: its blocks, whose bytes are those of the largest group."""
-        groups = self.page_groups()
         block = self.bytes_per_block(layers)
-        if self._has_one_table(groups):
-            groups = groups[:1]
         parts = []
-        for group in groups:
+        for group in self.tables():
             size = plane_layer_bytes(self.request_pages(group.page, tokens), block)
             if group.page.kind in (STATE, CROSS):
                 parts.append(LayerParts(fixed=size))
