@@ -20,7 +20,7 @@ SECTIONS = {
     "views/compute.py": (
         "open_format", "open_decode", "open_counter", "open_intensity", "open_compute_formulas", "open_compute_assumed",
     ),
-    "views/formulas.py": ("open_glossary", "open_parameters"),
+    "views/formulas.py": ("open_scoreboard", "open_glossary", "open_parameters"),
 }  # fmt: skip
 
 
@@ -260,3 +260,17 @@ def test_the_memory_of_any_layer_kind_is_shown_and_flop_are_refused_with_one_mes
             assert f"(kind: {kind}" in formula
         else:
             assert len(app.error) <= 1
+
+
+def test_the_scoreboard_stands_on_the_formulas_page_with_what_it_leaves_out():
+    app = opened("views/formulas.py")
+    app.session_state["open_scoreboard"] = True
+    app.run()
+    assert not app.exception
+    assert not app.error
+    board = next(frame.value for frame in app.dataframe if "Stated" in frame.value)
+    by_number = board.set_index(["Engine", "What is stated"])
+    # talos-argocd-proxmox #1995: int(208 / 90 x 131,072)
+    assert by_number.loc[("vLLM 0.2x", "GPU KV cache size"), "Ours"] == "302,921"
+    assert set(board["Within rounding"]) == {"yes"}
+    assert "Not covered: KV buffer (koboldcpp-724-qwen15-72b-mha), 82120.0 MiB" in words(app)
