@@ -172,6 +172,32 @@ def test_other_lengths_come_from_the_same_blocks():
             {"tensor_parallel": 4},
             48_128,
         ),
+        (  # vLLM #13596, before and after the line was changed
+            "qwen2.5-7b",
+            "INFO 02-20 00:01:02 kv_cache_utils.py:522] # GPU blocks: 127626\n"
+            "Maximum concurrency for 2048 tokens per request: 997.08x",
+            {},
+            57_344,
+        ),
+        (
+            "qwen2.5-7b",
+            "GPU KV cache size: 2,042,016 tokens\nMaximum concurrency for 2,048 tokens per request: 997.08x",
+            {},
+            57_344,
+        ),
+        (  # vLLM #10517, as the report has it
+            "llama-3.1-8b",
+            "Memory profiling results: total_gpu_memory=23.58GiB kv_cache_size=3.81GiB gpu_memory_utilization=0.90\n"
+            "GPU blocks: 1952, # CPU blocks: 2048\nMaximum concurrency for 20000 tokens per request: 1.56x",
+            {},
+            131_072,
+        ),
+        (  # sglang #11309: with the indexer's keys
+            "deepseek-v3.2",
+            "[2025-10-07 23:17:19 DP0 TP0] KV Cache is allocated. #tokens: 975424, KV size: 43.67 GB",
+            {"kv_dtype": "fp8"},
+            48_068,
+        ),
         (  # llama.cpp #11446
             "deepseek-r1",
             "KV self size  = 2196.00 MiB, K^R (f16):  244.00 MiB, c^KV (f16): 1952.00 MiB, kv^T: not used",
@@ -250,6 +276,38 @@ def test_the_two_pools_of_sglang_are_told_apart_by_their_sizes():
     assert (found.possible, found.bytes_per_token) == (True, 39 * 2 * (192 + 128) * 2)
     assert found.assumptions == ("pages of 64 tokens",)
     assert not explain_log(model_preset("mimo-v2-flash"), line, tensor_parallel=2).possible
+
+
+def test_a_log_that_leaves_the_indexer_s_keys_out_is_recognised():
+    # sglang #11309: 54.52 shown, 65.49 GiB true
+    line = "KV Cache is allocated. #tokens: 1462784, KV size: 54.52 GB"
+    found = explain_log(model_preset("deepseek-v3.2"), line, kv_dtype="fp8", block_tokens=64)
+    assert not found.possible
+    assert found.guesses[0].startswith("the indexer's keys are left out")
+    assert round(found.pool_bytes / GIB, 2) == 65.49
+
+
+def test_a_hybrid_of_another_size_is_read():
+    lines = (  # club-3090 #612, vLLM 0.24.0: Qwen3.6-35B-A3B
+        "(EngineCore pid=107) INFO 07-06 22:52:09 [gpu_worker.py:508] Available KV cache memory: 5.98 GiB\n"
+        "(EngineCore pid=107) INFO 07-06 22:52:09 [kv_cache_utils.py:2146] GPU KV cache size: 567,978 tokens\n"
+        "(EngineCore pid=107) INFO 07-06 22:52:09 [kv_cache_utils.py:2147] Maximum concurrency for 131,072 tokens per "
+        "request: 4.33x\n(EngineCore pid=107) INFO 07-06 22:50:46 [core.py:114] Initializing a V1 LLM engine (v0.24.0) "
+        "with config: max_seq_len=131072, kv_cache_dtype=fp8, enable_prefix_caching=True"
+    )
+    found = explain_log(model_preset("qwen3.5-35b-a3b"), lines)
+    assert (found.possible, found.assumptions, found.blocks) == (True, (), 299)
+    assert found.slope_bytes_per_token == 10_240
+
+
+def test_windows_are_read_under_the_older_rule():
+    lines = (  # kvcached #215: 19,821 x 16 tokens; 192 + 6 x 193 = 1,350 blocks for 3,072 tokens
+        "GPU KV cache size: 317,136 tokens\nMaximum concurrency for 3,072 tokens per request: 102.78x"
+    )
+    found = explain_log(model_preset("gemma-3-4b"), lines)
+    assert found.possible
+    assert found.rule.startswith("vLLM until 0.20")
+    assert found.blocks // 7 == 19_821
 
 
 @pytest.mark.parametrize(
@@ -381,6 +439,13 @@ def test_a_printed_number_stands_for_what_rounds_to_it(text, low, high):
         (TOKENS, {"tensor_parallel": 0}, "tensor_parallel must be a whole number"),
         (TOKENS, {"tensor_parallel": 3}, "tensor_parallel must divide the 8 KV heads"),
         (TOKENS, {"slots": 2}, "settings of vllm must be among .* got slots"),
+        ("KV self size = 2.00 MiB", {"block_tokens": 16}, "settings of llama.cpp must be among .* got block_tokens"),
+        (
+            "max_total_num_tokens=5",
+            {"page_tokens": 16},
+            "settings of sglang must be among block_tokens, .* got page_tokens",
+        ),
+        ("max_total_num_tokens=5", {"block_tokens": 0}, "block_tokens must be a whole number"),
         (TOKENS, {"block_tokens": 0}, "block_tokens must be a whole number"),
         ("GPU KV cache size: 9999999999999999999 tokens", {}, "must have at most 15 digits"),
         (

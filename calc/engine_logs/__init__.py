@@ -72,7 +72,8 @@ def explain_log(
     swap_gib : float
         Swap space of vLLM V0 on each rank [GiB].
     **settings
-        Settings of the engine, as `calc.engines.engine_settings` lists them, and block_tokens for any [each as it says].
+        Settings of the engine, as `calc.engines.engine_settings` lists them, and block_tokens for engines with pages
+        [each as it says].
 
     Returns
     -------
@@ -174,9 +175,9 @@ def _format(kv_dtype: str | None, log: Log) -> str:
 def _settings(log: Log, settings: dict[str, Any]) -> dict[str, Any]:
     """Settings of the log's engine; those that are None are left out."""
     given = {name: value for name, value in settings.items() if value is not None}
-    own = {"block_tokens"}
-    if log.engine in SERVING:
-        own |= set(engine_settings(log.engine))
+    own = set(engine_settings(log.engine)) if log.engine in SERVING else set()
+    if log.engine != "llama.cpp":
+        own = (own - {"page_tokens"}) | {"block_tokens"}
     if unknown := given.keys() - own:
         raise ValueError(
             f"settings of {log.engine} must be among {', '.join(sorted(own))}, got {', '.join(sorted(unknown))}"
@@ -190,10 +191,11 @@ def _guesses(model: ModelSpec, log: Log, options: dict[str, Any], readings: Any)
     """What else would make a rule fit, of a short list of things that people and engines mix up."""
     for words, other, changed in _alternatives(model, log, options):
         try:
-            fitting = [reading for reading in readings(other, **changed) if reading.fits and not reading.assumptions]
+            fitting = [reading for reading in readings(other, **changed) if reading.fits]
         except (ValueError, UnknownName):
             continue
-        if fitting:
+        # sizes of pages are read off the line; of vLLM's settings no more than one thing is guessed at a time
+        if fitting and (log.engine != "vllm" or not fitting[0].assumptions):
             yield f"{words}: {fitting[0].bytes_per_token:,.6g} bytes per token"
 
 
@@ -215,9 +217,7 @@ def _alternatives(model: ModelSpec, log: Log, options: dict[str, Any]) -> Iterat
             yield f"blocks are of {block} tokens", model, {"block_tokens": block}
     groups = [group for group in model.layer_groups if group.kv_heads]
     if any(group.index_width for group in groups):
-        without = tuple(
-            replace(group, kind=group.kind.replace("indexed ", ""), index_width=0) for group in model.layer_groups
-        )
+        without = tuple(replace(group, index_width=0) for group in model.layer_groups)
         yield "the indexer's keys are left out", replace(model, layer_groups=without), {}
     if not groups:
         return

@@ -19,6 +19,7 @@ from calc.kv_formats import kv_format
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec
 from calc.names import UnknownName
+from calc.numeric import POSITIVE_COUNT, require_scalar
 from calc.parallel import heads_per_rank, pipeline_stages
 
 RULES = {
@@ -109,8 +110,9 @@ def cache_readings(
         If the model cannot be split so, or the engine knows no such format.
     """
     settings = dict(settings)
-    block = settings.pop("block_tokens", None) or log.block_tokens
-    sizes = (block,) if block else PAGES.get(log.engine, (1,))
+    if (block := settings.pop("block_tokens", None)) is not None:
+        log = replace(log, block_tokens=require_scalar(block, POSITIVE_COUNT, "block_tokens"))
+    sizes = (log.block_tokens,) if log.block_tokens else PAGES.get(log.engine, (1,))
     if log.engine == "llama.cpp":
         return [_llama(model, log, max_len, lengths, settings, given_format, options)]
     one = _sglang if log.engine == "sglang" else _paged
@@ -450,7 +452,7 @@ def _sglang(
         slope_bytes_per_token=slope,
         pool_bytes=held,
         tokens=tokens,
-        assumptions=() if page == 1 else (f"pages of {page} tokens",),
+        assumptions=() if page in (PAGES["sglang"][0], log.block_tokens) else (f"pages of {page} tokens",),
         measured_bytes_per_token=per_token,
         other_lengths=tuple(OtherLength(max_len=n, tokens=tokens, concurrency=tokens / n) for n in lengths if tokens),
         sentences=tuple(
@@ -518,7 +520,7 @@ def _paged(
         pool_bytes=tokens * rows.row,
         blocks=blocks,
         tokens=tokens,
-        assumptions=() if block == PAGES[log.engine][0] else (f"blocks of {block} tokens",),
+        assumptions=() if block in (PAGES[log.engine][0], log.block_tokens) else (f"blocks of {block} tokens",),
         measured_bytes_per_token=None if log.available is None or not tokens else log.available.over(tokens),
         other_lengths=tuple(OtherLength(max_len=n, tokens=tokens, concurrency=tokens / n) for n in lengths if tokens),
         sentences=tuple(sentences),

@@ -94,12 +94,13 @@ _FORMS = (
     _form("vllm", r"GPU KV cache size:\s*(?P<tokens><N>)\s*tokens"),
     _form(
         "vllm",
-        r"#\s*\w+ blocks:\s*(?P<gpu_blocks><N>)(?:\s*,\s*#\s*CPU blocks:\s*(?P<cpu_blocks><N>))?",
+        r"\b(?!CPU)[a-z]+ blocks:\s*(?P<gpu_blocks><N>)(?:\s*,\s*#\s*CPU blocks:\s*(?P<cpu_blocks><N>))?",
         fixed=_V0,
     ),
     _form("vllm", r"Maximum concurrency for\s+(?P<max_len><N>) tokens per request:\s*(?P<concurrency><R>)\s*x"),
     _form("vllm", r"Available KV cache memory:\s*<size:available>"),
     _form("vllm", r"reserved for KV Cache is\s*<size:available>", fixed=_V0),
+    _form("vllm", r"\bkv_cache_size=<size:available>", fixed=_V0),
     _form(
         "vllm",
         r"<size:needed> KV cache is needed, which is larger than the available KV cache memory "
@@ -303,7 +304,9 @@ def _llama_caches(lines: list[str]) -> tuple[CacheLine, ...]:
             begun = caches.pop() if buffers and caches else CacheLine()
             caches.append(_summed_up(begun, match.groupdict()))
             buffers = False
-    return tuple(cache for cache in caches if cache.size is not None or cache.tokens is not None)
+    return tuple(
+        cache for cache in caches if (cache.size is not None or cache.tokens is not None) and cache.layers != 0
+    )
 
 
 def _summed_up(begun: CacheLine, groups: dict[str, str | None]) -> CacheLine:

@@ -20,7 +20,7 @@ from calc.parallel import pipeline_stages
 CURRENT = "vLLM 0.21 and newer: tokens = int(blocks / blocks of a request x max_len)"
 GROUPED = "vLLM until 0.20: tokens = blocks // groups x tokens of the smallest block"
 UNGROUPED = "vLLM before 0.9, or with the hybrid manager off: tokens = blocks x tokens of a block, windows kept in full"
-V0 = "vLLM V0: tokens = blocks x tokens of a block"
+V0 = "vLLM V0, and V1 of early 2025: tokens = blocks x tokens of a block"
 FIRST_CURRENT, LAST_GROUPED = (0, 20), (0, 21)
 """Sources place the change at 0.20 or 0.21: both versions may print either."""
 RANK_SPREAD = Fraction(3, 100)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from calc.kv_formats import KVFormat
+from calc.kv_formats import KVFormat, kv_format
 from calc.layer_formulas import (
     attention_layer_bytes,
     convolution_state_bytes,
@@ -93,6 +93,13 @@ class Sizes:
 def scaled_index_row(index_width: int) -> int:
     """An indexer's key of one token as the serving engines store it: a byte per number and a scale per 128 [bytes]."""
     return index_width + INDEX_SCALE_BYTES * pages(index_width, INDEX_BLOCK)
+
+
+def with_scales(sizes: Sizes, group: LayerGroup) -> Sizes:
+    """The formats of a layer as the serving engines store it: 8-bit latent rows beside an indexer come with scales."""
+    if group.kind == "indexed latent" and sizes.keys.name == "fp8":
+        return replace(sizes, keys=kv_format("fp8_ds_mla"))
+    return sizes
 
 
 class LayerRule:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calc.numeric import COUNT, POSITIVE_COUNT, Numeric, formula
+from calc.numeric import COUNT, POSITIVE, POSITIVE_COUNT, Numeric, formula
 
 BYTES = COUNT
 
@@ -42,7 +42,7 @@ def pool_blocks(available_bytes: Numeric, block_bytes: Numeric) -> Numeric:
     return available_bytes // block_bytes
 
 
-@formula(r"C = N / p", quotient=True, blocks=COUNT, request_blocks=POSITIVE_COUNT)
+@formula(r"C = N / p", quotient=True, blocks=COUNT, request_blocks=POSITIVE)
 def vllm_concurrency(blocks: Numeric, request_blocks: Numeric) -> Numeric:
     """Requests of the longest length that a pool of vLLM holds at once: "Maximum concurrency".
 
@@ -50,8 +50,8 @@ def vllm_concurrency(blocks: Numeric, request_blocks: Numeric) -> Numeric:
     ----------
     blocks : int or array
         Blocks of the pool, N [blocks].
-    request_blocks : int or array
-        Blocks that one request of max_len takes, over all groups of layers, p [blocks].
+    request_blocks : int, float or array
+        Blocks that one request of max_len takes, over all groups of layers, p; V0 did not round them up [blocks].
 
     Returns
     -------
@@ -61,7 +61,7 @@ def vllm_concurrency(blocks: Numeric, request_blocks: Numeric) -> Numeric:
     Raises
     ------
     ValueError
-        If an argument is not a whole number in range.
+        If an argument is out of range.
 
     Notes
     -----
@@ -81,7 +81,7 @@ def vllm_concurrency(blocks: Numeric, request_blocks: Numeric) -> Numeric:
     r"T = \left\lfloor \frac{N}{p}\,n \right\rfloor",
     quotient=True,
     blocks=COUNT,
-    request_blocks=POSITIVE_COUNT,
+    request_blocks=POSITIVE,
     max_len=POSITIVE_COUNT,
 )
 def vllm_tokens(blocks: Numeric, request_blocks: Numeric, max_len: Numeric) -> Numeric:
@@ -91,7 +91,7 @@ def vllm_tokens(blocks: Numeric, request_blocks: Numeric, max_len: Numeric) -> N
     ----------
     blocks : int or array
         Blocks of the pool, N [blocks].
-    request_blocks : int or array
+    request_blocks : int, float or array
         Blocks that one request of max_len takes, over all groups of layers, p [blocks].
     max_len : int or array
         Longest sequence that the server takes, n [tokens].
@@ -104,7 +104,7 @@ def vllm_tokens(blocks: Numeric, request_blocks: Numeric, max_len: Numeric) -> N
     Raises
     ------
     ValueError
-        If an argument is not a whole number in range.
+        If an argument is out of range.
 
     Notes
     -----

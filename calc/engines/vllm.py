@@ -5,8 +5,15 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from calc.engines.layers import MAX_DRAFT_TOKENS, STATE_BYTES, LayerParts, LayerRule, Sizes, scaled_index_row
-from calc.kv_formats import kv_format
+from calc.engines.layers import (
+    MAX_DRAFT_TOKENS,
+    STATE_BYTES,
+    LayerParts,
+    LayerRule,
+    Sizes,
+    scaled_index_row,
+    with_scales,
+)
 from calc.layer_formulas import pages, plane_layer_bytes, times
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.names import known
@@ -137,10 +144,7 @@ class Vllm(LayerRule):
 
     def row(self, group: LayerGroup, heads: int) -> int:
         """What a layer keeps of one token on one rank; indexed latent layers turn fp8 into rows with scales."""
-        if group.is_latent and group.index_width and self.sizes.keys.name == "fp8":
-            scaled = replace(self.sizes, keys=kv_format("fp8_ds_mla"))
-            return LayerRule.row(replace(self, sizes=scaled), group, heads)
-        return LayerRule.row(self, group, heads)
+        return LayerRule.row(replace(self, sizes=with_scales(self.sizes, group)), group, heads)
 
     def index_row(self, group: LayerGroup) -> int:
         """The key of an indexer over latent rows, with its scale."""
