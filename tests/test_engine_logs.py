@@ -269,6 +269,23 @@ def test_states_of_a_recurrent_model_are_read_in_float32():
     assert not explain_log(QWEN_27B, line.replace("149.06", "300.00")).possible
 
 
+def test_windows_that_v0_kept_in_full_are_no_assumption():
+    # Mistral 7B v0.1: 32 layers x 8 heads x 128 x 2 x 2 bytes; blocks of 16 tokens are 2 MiB, 2,048 of them 4 GiB
+    found = explain_log(model_preset("mistral-7b-v0.1"), "# GPU blocks: 3000, # CPU blocks: 2048")
+    assert (found.possible, found.bytes_per_token, found.assumptions) == (True, 131_072, ())
+    assert found.rule.startswith("vLLM V0")
+
+
+def test_the_first_versions_of_v1_divided_tokens_by_max_len():
+    # 127,626 blocks x 16 / 1,000 = 2,042.016 requests; in whole blocks of 63 it would be 2,025.81
+    lines = "GPU KV cache size: 2,042,016 tokens\nMaximum concurrency for 1,000 tokens per request: {}x"
+    for ratio in ("2042.02", "2025.81"):
+        found = explain_log(model_preset("qwen2.5-7b"), lines.format(ratio))
+        assert found.possible
+        assert found.rule.startswith("vLLM until 0.20")
+    assert not explain_log(model_preset("qwen2.5-7b"), lines.format("2000.00")).possible
+
+
 def test_the_two_pools_of_sglang_are_told_apart_by_their_sizes():
     line = "[2026-01-31 13:50:39 TP1] KV Cache is allocated. #tokens: 300288, K size: 8.38 GB, V size: 5.59 GB"
     found = explain_log(model_preset("mimo-v2-flash"), line, tensor_parallel=4)  # SGLang #18039

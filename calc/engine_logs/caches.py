@@ -30,7 +30,7 @@ RULES = {
 }
 PAGES = {"sglang": (1, 64, 32, 16, 128, 256), "tensorrt-llm": (64, 32, 128, 16), "xinfer": (64,)}
 """Tokens of a page or block: the default first."""
-FREE_FRACTION = Fraction(9, 10)
+FREE_FRACTION = 0.9
 """Of the memory that is free after loading, what TensorRT-LLM takes by default."""
 _ANY_WIDTH = 128
 """A width that the blocks of every format fill."""
@@ -505,7 +505,10 @@ def _paged(
     ]
     if log.free is not None and tokens:
         share = tokens * rows.row / float(log.free.value) if log.free.value else math.inf
-        sentences.append(f"That is {100 * share:.1f} % of the {bytes_text(float(log.free.value))} that were free.")
+        sentences.append(
+            f"That is {100 * share:.1f} % of the {bytes_text(float(log.free.value))} that were free; the default is "
+            f"{100 * FREE_FRACTION:.0f} %, in whole blocks."
+        )
         if share > 1:
             problems.append(f"the cache takes {share:.3g} times the memory that was free")
             off = max(off, share)
@@ -537,14 +540,3 @@ def _paged_checks(
         yield f"{bytes_text(float(log.available.value))} allocated", log.available, (tokens * row, blocks * block * row)
     if log.engine == "xinfer" and log.tokens is not None:
         yield count_text(log.tokens, "tokens"), Printed.exact(log.tokens), (blocks * block,)
-    if log.free is not None and log.gpu_blocks is not None and log.tokens is None:
-        share = log.free.value * FREE_FRACTION / (block * row)
-        low, high = log.free.low * FREE_FRACTION / (block * row), log.free.high * FREE_FRACTION / (block * row)
-        if math.ceil(low) <= log.gpu_blocks <= math.ceil(high) or math.floor(low) == log.gpu_blocks:
-            return
-        if log.gpu_blocks > math.ceil(share / FREE_FRACTION):
-            yield (
-                f"{count_text(log.gpu_blocks, 'blocks')} of the free memory",
-                Printed.exact(log.gpu_blocks),
-                (math.ceil(share),),
-            )

@@ -23,6 +23,7 @@ UNGROUPED = "vLLM before 0.9, or with the hybrid manager off: tokens = blocks x 
 V0 = "vLLM V0, and V1 of early 2025: tokens = blocks x tokens of a block"
 FIRST_CURRENT, LAST_GROUPED = (0, 20), (0, 21)
 """Sources place the change at 0.20 or 0.21: both versions may print either."""
+NO_HYBRIDS = "the hybrid manager is off"
 RANK_SPREAD = Fraction(3, 100)
 """By how much less memory than on the rank that printed it another rank may have: one public log shows 1.1 %."""
 MAX_LEN_NAME = "--max-len"
@@ -101,7 +102,7 @@ def vllm_readings(
     readings, left_out = [], False
     for assumed, more in _assumptions(model, log, settings):
         pool = vllm_pool(model, **options, **{**settings, **more})
-        for rule in _rules(model, log, pool, assumed):
+        for rule in _rules(model, log, pool):
             spreads = [Fraction(0)]
             if options["tensor_parallel"] * options["pipeline_parallel"] > 1 and log.available is not None:
                 spreads.append(RANK_SPREAD)
@@ -142,7 +143,7 @@ def _assumptions(model: ModelSpec, log: Log, settings: dict[str, Any]) -> Iterat
                         {"batched_tokens": tokens, "batches_in_flight": number},
                     )
         if "hybrid_manager" not in settings:
-            yield ("the hybrid manager is off",), {"hybrid_manager": False}
+            yield (NO_HYBRIDS,), {"hybrid_manager": False}
     latent = any(group.is_latent for group in model.layer_groups)
     if latent and "block_tokens" not in settings and log.attention_block is None:
         for block in (16, 32, 128):
@@ -197,7 +198,7 @@ def vllm_pool(model: ModelSpec, **options: Any) -> Pool:
     )
 
 
-def _rules(model: ModelSpec, log: Log, pool: Pool, assumed: Sequence[str]) -> Iterator[str]:
+def _rules(model: ModelSpec, log: Log, pool: Pool) -> Iterator[str]:
     """The rules that lines of this form may come from."""
     has_windows = any(group.window for group in model.layer_groups)
     managed = pool.rule.hybrid_manager or not has_windows
@@ -225,8 +226,7 @@ def _reading(
 ) -> Reading | None:
     """The lines under one rule, or nothing where they cannot be read without max_len."""
     needs_max_len = (log.tokens is not None and rule == CURRENT) or log.concurrency is not None
-    alike = pool.grows_alike
-    if max_len is None and needs_max_len and not alike:
+    if max_len is None and needs_max_len and not pool.grows_alike:
         return None
     evidence = list(_evidence(rule, pool, log, max_len, spread))
     problems, off = _contradictions(evidence, pool)
@@ -241,6 +241,8 @@ def _reading(
         if problems:
             low, high = evidence[0].low, evidence[0].high
         blocks = min(max(_nominal(pool, log), low), high) if log.available is not None and low <= high else low
+    if rule in (V0, UNGROUPED):  # which say so themselves
+        assumed = tuple(text for text in assumed if text != NO_HYBRIDS)
     if spread:
         assumed = (*assumed, "another rank has less memory than the one that printed it")
     rate = _rate(rule, pool, max_len)
@@ -275,12 +277,13 @@ def _evidence(rule: str, pool: Pool, log: Log, max_len: int | None, spread: Frac
         low, high = blocks_of_tokens(V0, pool, log.storable_tokens, None)
         yield Evidence(says=f"{count_text(log.storable_tokens, 'tokens')} that can be stored", low=low, high=high)
     if log.concurrency is not None and max_len is not None:
-        # V0 divided tokens by max_len, V1 divides blocks by the blocks of a request
-        each = Fraction(max_len, pool.block_tokens) if rule == V0 else Fraction(pool.request_blocks(max_len))
+        # V0 and the first versions of V1 divided tokens by max_len, later ones divide blocks by the blocks of a request
+        rounded = Fraction(pool.request_blocks(max_len))
+        unrounded = Fraction(max_len, pool.block_tokens) if rule != CURRENT and pool.grows_alike else rounded
         yield Evidence(
             says=f"{float(log.concurrency.value):g} requests of {count_text(max_len, 'tokens')}",
-            low=math.ceil(log.concurrency.low * each),
-            high=math.floor(log.concurrency.high * each),
+            low=math.ceil(log.concurrency.low * unrounded),
+            high=math.floor(log.concurrency.high * (unrounded if rule == V0 else rounded)),
         )
     if log.available is not None:
         yield Evidence(
