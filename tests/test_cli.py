@@ -323,7 +323,8 @@ def test_the_text_for_people_holds_the_numbers_with_their_units(typed, arguments
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["-h"], *([c, "-h"] for c in ("tokens", "memory", "flops", "cost", "select"))]
+    "arguments",
+    [["--help"], ["-h"], *([c, "-h"] for c in ("tokens", "memory", "explain-log", "flops", "cost", "select"))],
 )
 def test_help_is_on_standard_output(typed, arguments):
     assert "Usage: python -m calc" in typed(*arguments)
@@ -331,11 +332,12 @@ def test_help_is_on_standard_output(typed, arguments):
 
 def test_without_a_command_the_commands_are_listed(typed):
     text = typed()
-    for command in ("tokens", "memory", "flops", "cost", "select"):
+    for command in ("tokens", "memory", "explain-log", "flops", "cost", "select"):
         assert f"\n  {command} " in text
 
 
 MEMORY = ["memory", "--model", "llama-3.1-8b", "--tokens", "10"]
+EXPLAIN = ["explain-log", "--model", "llama-3.1-8b", "--line", "GPU KV cache size: 16 tokens"]
 FLOPS = ["flops", "--model", "llama-3.1-8b", "--tokens", "10"]
 SELECT = ["select", "--item", "3:5", "--budget", "6"]
 WHOLE_OPTIONS = [
@@ -355,6 +357,7 @@ WHOLE_OPTIONS = [
             "sequences",
         )
     ),
+    *((EXPLAIN, option) for option in ("max-len", "tensor-parallel", "block-tokens")),
     *((FLOPS, option) for option in ("tokens", "cached")),
     (SELECT, "budget"),
 ]

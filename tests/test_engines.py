@@ -212,6 +212,9 @@ def test_without_flash_attention_values_are_as_wide_as_the_widest():
 def test_sglang_keeps_the_key_of_an_indexer_with_its_scale():
     memory = sequence_memory(model_preset("deepseek-v3.2"), 1, engine="sglang")
     assert memory.bytes == 61 * (576 * 2 + 128 + 4)  # facts/kv_cache.md, 3.2
+    # sglang #11309: 975,424 tokens and a page of 64 in 43.67 GiB
+    fp8 = sequence_memory(model_preset("deepseek-v3.2"), 975_424 + 64, engine="sglang", kv_dtype="fp8")
+    assert round(fp8.bytes / GIB, 2) == 43.67
     fp8 = sequence_memory(model_preset("deepseek-v3.2"), 64, engine="vllm", kv_dtype="fp8")
     assert fp8.bytes == 64 * 61 * (656 + 132)
 

@@ -21,7 +21,7 @@ SECTIONS = {
     "views/compute.py": (
         "open_format", "open_decode", "open_counter", "open_intensity", "open_compute_formulas", "open_compute_assumed",
     ),
-    "views/formulas.py": ("open_glossary", "open_parameters"),
+    "views/formulas.py": ("open_scoreboard", "open_glossary", "open_parameters"),
 }  # fmt: skip
 
 
@@ -323,3 +323,17 @@ def test_what_cannot_be_split_or_packed_so_gives_one_message(link, message):
     assert not app.exception
     assert len(app.error) == 1
     assert message in app.error[0].value.replace("\\", "")
+
+
+def test_the_scoreboard_stands_on_the_formulas_page_with_what_it_leaves_out():
+    app = opened("views/formulas.py")
+    app.session_state["open_scoreboard"] = True
+    app.run()
+    assert not app.exception
+    assert not app.error
+    board = next(frame.value for frame in app.dataframe if "Stated" in frame.value)
+    by_number = board.set_index(["Engine", "What is stated"])
+    # talos-argocd-proxmox #1995: int(208 / 90 x 131,072)
+    assert by_number.loc[("vLLM 0.2x", "GPU KV cache size"), "Ours"] == "302,921"
+    assert set(board["Within rounding"]) == {"yes"}
+    assert "Not covered: KV buffer (koboldcpp-724-qwen15-72b-mha), 82120.0 MiB" in words(app)

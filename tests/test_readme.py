@@ -1,6 +1,7 @@
 """The README's examples print what the README shows, and its file map names files that exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,14 @@ MAP = next(text for _, text in BLOCKS if text.startswith("app.py "))
 
 @pytest.mark.parametrize(("command", "_", "printed"), EXAMPLES, ids=lambda part: part[:40])
 def test_an_example_prints_what_the_readme_shows(command, _, printed, capsys):
-    main(command.removeprefix("$ python -m calc ").split())
+    main(shlex.split(command.removeprefix("$ python -m calc ")))
     assert capsys.readouterr().out == printed
 
 
 def test_there_is_an_example_of_each_job():
-    assert [re.search(r"calc (\w+)", command)[1] for command, _, _ in EXAMPLES] == ["cost", "memory", "flops"]
+    assert [re.search(r"calc ([\w-]+)", command)[1] for command, _, _ in EXAMPLES] == [
+        "cost", "memory", "explain-log", "flops",
+    ]  # fmt: skip
 
 
 def test_the_python_example_gives_the_numbers_in_its_comments():

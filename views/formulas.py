@@ -22,6 +22,7 @@ from calc.cost import cached_input_cost
 from calc.kv_cache import kv_cache_bytes
 from calc.kv_formats import bytes_per_number
 from calc.policies import run_ledger
+from calc.scoreboard import Row, scoreboard
 from calc.tokens import (
     accumulated_input_tokens,
     compacted_input_tokens,
@@ -151,6 +152,7 @@ def render(scenario: Scenario, answer: DeltaGenerator) -> None:
         st.header(chapter)
         for entry in entries:
             _entry(entry, scenario)
+    text.section("Scoreboard: public logs against these rules", "open_scoreboard", _scoreboard)
     text.section("Glossary: symbols, names and units", "open_glossary", _glossary)
     text.section("Parameters of the model", "open_parameters", lambda: _parameters(scenario))
 
@@ -180,6 +182,52 @@ def _with_numbers(entry: Entry, scenario: Scenario) -> str:
 
 def _shown(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+@st.cache_data(max_entries=1, show_spinner=False)
+def _rows() -> tuple[Row, ...]:
+    return scoreboard()
+
+
+def _scoreboard() -> None:
+    """What engines state in public beside ours, and the numbers that no rule covers."""
+    covered = [row for row in _rows() if row.quantity is not None]
+    held = sum(bool(row.is_within_rounding) for row in covered)
+    st.markdown(
+        f"{held} of {len(covered)} numbers that engines, or people who ran them, state of a cache follow from the rules "
+        "here within the rounding in which they were printed."
+    )
+    text.table(
+        pd.DataFrame(
+            [
+                {
+                    "Engine": row.engine,
+                    "What is stated": row.of,
+                    "Stated": _shown(row.stated),
+                    "Ours": _shown(row.ours),
+                    "Unit": row.unit,
+                    "Error (%)": 100 * row.error,
+                    "Within rounding": "yes" if row.is_within_rounding else "no",
+                    "Source": row.source,
+                }
+                for row in covered
+            ]
+        ),
+        "scoreboard",
+        "Stated numbers of public logs beside ours",
+        formats={"Error (%)": "%.2f"},
+    )
+    st.caption(
+        "Where what goes into a number was printed with rounding, such as 4.99 GiB, ours is an interval: its middle is "
+        "shown, and it holds if it meets the stated number."
+    )
+    text.bullet_list(
+        [
+            text.text_only(f"Not covered: {row.of} ({row.case}), {row.stated} {row.unit}. {row.reason}")
+            for row in _rows()
+            if row.quantity is None
+        ]
+    )
 
 
 def _glossary() -> None:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from calc.cli import cost, flops, memory, select, tokens
+from calc.cli import cost, explain_log, flops, memory, select, tokens
 from calc.names import UnknownName
 
 BAD_INPUT = 2
@@ -16,7 +16,7 @@ def commands() -> None:
     """What long context costs: tokens, dollars, bytes and FLOP."""
 
 
-for module in (tokens, memory, flops, cost, select):
+for module in (tokens, memory, explain_log, flops, cost, select):
     commands.add_command(module.command)
 
 

@@ -3,10 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from calc.kv_formats import KVFormat
+from calc.kv_formats import KVFormat, kv_format
 from calc.layer_formulas import (
     attention_layer_bytes,
     convolution_state_bytes,
@@ -109,6 +109,13 @@ def require_switches(**values: bool) -> None:
     for name, value in values.items():
         if not isinstance(value, bool):
             raise ValueError(f"{name} must be true or false, got {str(value)[:60]!r}")
+
+
+def with_scales(sizes: Sizes, group: LayerGroup) -> Sizes:
+    """The formats of a layer as the serving engines store it: 8-bit latent rows beside an indexer come with scales."""
+    if group.kind == "indexed latent" and sizes.keys.name == "fp8":
+        return replace(sizes, keys=kv_format("fp8_ds_mla"))
+    return sizes
 
 
 class LayerRule:

@@ -1,10 +1,10 @@
 """What SGLang reserves for one request: pages of a pool, a second pool for windows, slots for states."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from calc.engines.layers import LayerRule, Sizes, require_no_compression, scaled_index_row
+from calc.engines.layers import LayerRule, Sizes, require_no_compression, scaled_index_row, with_scales
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.numeric import POSITIVE_COUNT, Numeric, Range, count_up_to, require_scalar
@@ -44,6 +44,10 @@ class Sglang(LayerRule):
         if group.window is None or not self.has_full_layers:
             return whole
         return whole * self._ratio.numerator // self._ratio.denominator
+
+    def row(self, group: LayerGroup, heads: int) -> int:
+        """What a layer keeps of one token on one rank; indexed latent layers turn fp8 into rows with scales."""
+        return LayerRule.row(replace(self, sizes=with_scales(self.sizes, group)), group, heads)
 
     def index_row(self, group: LayerGroup) -> int:
         """The key of an indexer over latent rows, with its scale."""

@@ -14,8 +14,8 @@ from calc.engines.layers import (
     require_no_compression,
     require_switches,
     scaled_index_row,
+    with_scales,
 )
-from calc.kv_formats import kv_format
 from calc.layer_formulas import pages, plane_layer_bytes, times
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.names import known
@@ -148,10 +148,7 @@ class Vllm(LayerRule):
 
     def row(self, group: LayerGroup, heads: int) -> int:
         """What a layer keeps of one token on one rank; indexed latent layers turn fp8 into rows with scales."""
-        if group.is_latent and group.index_width and self.sizes.keys.name == "fp8":
-            scaled = replace(self.sizes, keys=kv_format("fp8_ds_mla"))
-            return LayerRule.row(replace(self, sizes=scaled), group, heads)
-        return LayerRule.row(self, group, heads)
+        return LayerRule.row(replace(self, sizes=with_scales(self.sizes, group)), group, heads)
 
     def index_row(self, group: LayerGroup) -> int:
         """The key of an indexer over latent rows, with its scale."""
@@ -189,6 +186,11 @@ class Vllm(LayerRule):
                 groups.append(PageGroup(page=page, layers=shared, padding_layers=size - len(shared)))
         return tuple(groups)
 
+    def tables(self) -> tuple[PageGroup, ...]:
+        """The groups that have a table of pages each; layers that are paged alike share one."""
+        groups = self.page_groups()
+        return groups[:1] if self._has_one_table(groups) else groups
+
     def request_pages(self, page: Page, tokens: Numeric) -> Numeric:
         """Pages of one kind that one request of a length needs."""
         if page.kind == STATE:
@@ -212,19 +214,13 @@ class Vllm(LayerRule):
 
     def request_blocks(self, tokens: Numeric) -> Numeric:
         """Blocks of the pool that one request of a length needs."""
-        groups = self.page_groups()
-        if self._has_one_table(groups):
-            groups = groups[:1]
-        return total([self.request_pages(group.page, tokens) for group in groups])
+        return total([self.request_pages(group.page, tokens) for group in self.tables()])
 
     def stage(self, layers: range, tokens: Numeric) -> LayerParts:
         """What one request takes on each rank of a stage: its blocks, whose bytes are those of the largest group."""
-        groups = self.page_groups()
         block = self.bytes_per_block(layers)
-        if self._has_one_table(groups):
-            groups = groups[:1]
         parts = []
-        for group in groups:
+        for group in self.tables():
             size = plane_layer_bytes(self.request_pages(group.page, tokens), block)
             if group.page.kind in (STATE, CROSS):
                 parts.append(LayerParts(fixed=size))
