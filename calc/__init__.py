@@ -39,7 +39,13 @@ GLOSSARY = (
     Symbol("h_kv", "kv_heads", "heads", "heads that are cached: all (MHA), some (GQA), one (MQA)"),
     Symbol("d_k", "key_width", "numbers", "width of one head's key"),
     Symbol("d_v", "value_width", "numbers", "width of one head's value"),
+    Symbol("w", "window", "tokens", "newest tokens that a sliding layer attends to, the token itself among them"),
+    Symbol("r", "latent_width", "numbers", "width of the latent from which keys and values are rebuilt"),
+    Symbol("d_r", "rope_width", "numbers", "width of the rotated key that all heads of a latent layer share"),
+    Symbol("d_n", "nope_width", "numbers", "width of one head's key without the rotated part"),
+    Symbol("h_i, d_i", "index_heads, index_width", "heads, numbers", "heads of an indexer, and the width of its key"),
     Symbol("b", "bytes_per_number", "bytes", "size of one cached number: 2 for bf16"),
     Symbol("P", "parameters", "parameters", "numbers in the weights; a matrix product costs 2 P FLOP per token"),
+    Symbol("W", "weights_bytes", "bytes", "weights that a decode step reads once for the whole batch"),
 )
-"""Symbols of the equations. Two are used twice in the field and here: n (context) and h (heads; cached fraction)."""
+"""Symbols of the equations. Three are used twice here: n (context), h (heads; cached fraction), r (growth; latent)."""

@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calc.attention import (
     attention_flops,
@@ -17,7 +17,7 @@ from calc.attention import (
 )
 from calc.kv_cache import sequence_bytes
 from calc.layer_formulas import transformers_window_tokens
-from calc.model_spec import LayerGroup, ModelSpec
+from calc.model_spec import MODEL_DTYPE, LayerGroup, ModelSpec
 from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_all, total
 from calc.tokens import last_call_tokens, submitted_input_tokens
 from calc.weights import matrix_flops, parameters
@@ -70,8 +70,8 @@ def _picked(cached: Numeric, new: Numeric) -> _Pairs:
 
 def _attention(model: ModelSpec, attended: _Pairs, scored: _Pairs, *, absorbed: bool) -> Numeric:
     """FLOP of attention over the pairs that are attended to, and of indexers over those that are scored."""
-    if model.bidirectional:
-        raise ValueError(f"FLOP of attention to later tokens, as in {model.name}, are not known here")
+    if model.unknown_attention:
+        raise ValueError(f"FLOP of {model.unknown_attention}, as in {model.name}, are not known here")
     terms: list[Numeric] = []
     for group in model.layer_groups:
         _require_known(model, group, absorbed=absorbed)
@@ -255,6 +255,43 @@ def decode_flops(model: ModelSpec, cached: Numeric, *, new: Numeric = 1) -> Flop
     return Flops(attention=decode_attention_flops(model, cached, new=new), matrices=matrices)
 
 
+def counter_attention_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Numeric:
+    """FLOP of attention as a FLOP counter reports them: every pair of a new token and a token that is held.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    tokens : int or array
+        Tokens computed now [tokens].
+    cached : int or array
+        Tokens before them [tokens].
+
+    Returns
+    -------
+    int or array
+        FLOP of the full square of pairs [FLOP].
+
+    Raises
+    ------
+    ValueError
+        If a count is not a whole number in range, or the FLOP of a layer are not known.
+
+    Notes
+    -----
+    The convention of torch.utils.flop_counter on transformers' eager attention, which computes what a mask hides:
+    causality saves nothing, nor does picking, and latent layers run expanded. A window saves what the cache has dropped
+    before: its layers compute g (min(n, w - 1) + g) pairs. A decoded token is the case of one.
+    """
+    tokens, cached = require_all(COUNT, tokens=tokens, cached=cached)
+
+    def held(group: LayerGroup) -> Numeric:
+        trims = group.window is not None and group.transformers_trims
+        return square_pairs(tokens, transformers_window_tokens(cached, group.window) if trims else cached)
+
+    return _attention(model, held, held, absorbed=False)
+
+
 def counter_prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Flops:
     """FLOP of a prefill as a FLOP counter reports it: the full square of pairs, and the logits of all tokens.
 
@@ -279,18 +316,11 @@ def counter_prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric 
 
     Notes
     -----
-    The convention of torch.utils.flop_counter on eager attention, which computes what a mask hides: causality saves
-    nothing, nor does picking. A window saves what transformers' cache has dropped before the prefill begins: its layers
-    compute g (min(n, w - 1) + g) pairs.
+    The convention of torch.utils.flop_counter on eager attention. See `counter_attention_flops`.
     """
     tokens, cached = require_all(COUNT, tokens=tokens, cached=cached)
-
-    def held(group: LayerGroup) -> Numeric:
-        trims = group.window is not None and group.transformers_trims
-        return square_pairs(tokens, transformers_window_tokens(cached, group.window) if trims else cached)
-
     matrices = _matrices(model, tokens, tokens, rebuilt=cached)
-    return Flops(attention=_attention(model, held, held, absorbed=False), matrices=matrices)
+    return Flops(attention=counter_attention_flops(model, tokens, cached=cached), matrices=matrices)
 
 
 def attention_overtakes_at(model: ModelSpec) -> int | None:
@@ -396,7 +426,9 @@ def run_prefill_flops(model: ModelSpec, calls: Numeric, prefix: Numeric, growth:
     )
 
 
-def decode_cache_read_bytes(model: ModelSpec, cached: Numeric, *, kv_dtype: str = "bf16") -> Numeric:
+def decode_cache_read_bytes(
+    model: ModelSpec, cached: Numeric, *, kv_dtype: str = "bf16", tensor_parallel: int = 1
+) -> Numeric:
     """Bytes of the cache that decoding one token reads, the new token's own key and value included.
 
     Parameters
@@ -407,18 +439,48 @@ def decode_cache_read_bytes(model: ModelSpec, cached: Numeric, *, kv_dtype: str 
         Tokens in the cache before the new one [tokens].
     kv_dtype : str
         Format of the cached numbers [name].
+    tensor_parallel : int
+        Ranks that share the KV heads [ranks].
 
     Returns
     -------
     int or array
-        Bytes of n + 1 tokens [bytes].
+        Bytes of n + 1 tokens, over all ranks; where an indexer picks tokens, its keys of all and the cache of those it
+        picks [bytes].
 
     Raises
     ------
     ValueError
-        If `cached` is not a whole number in range.
+        If a number is out of range, or what a layer reads is not known: how many tokens an indexer picks, or how much
+        of another layer's cache a shared layer reads.
     LookupError
         If the format is not known.
+
+    Notes
+    -----
+    States are read once, as they are kept; what is written is not counted.
     """
     cached = require(cached, count_up_to(MAX_COUNT - 1), "cached")
-    return sequence_bytes(model, cached + 1, kv_dtype=kv_dtype)
+    read = replace(
+        model, layer_groups=tuple(part for group in model.layer_groups for part in _read(group)), layer_order=()
+    )
+    return sequence_bytes(read, cached + 1, kv_dtype=kv_dtype, tensor_parallel=tensor_parallel)
+
+
+def _read(group: LayerGroup) -> tuple[LayerGroup, ...]:
+    """Layers that keep what a decoded token reads of this one."""
+    if group.kind == "shared":
+        raise ValueError("what layers that share another's keys and values read is not known here")
+    if group.index_tokens is None and not group.kind.startswith("indexed"):
+        return (group,)
+    if group.index_tokens is None or group.index_dtype != MODEL_DTYPE:
+        raise ValueError(f"what layers of kind {group.kind!r} read is not known here")
+    plain = {"indexed": "sliding", "indexed latent": "sliding latent", "latent": "sliding latent"}[group.kind]
+    picked = replace(group, kind=plain, window=group.index_tokens, index_width=0, index_heads=0, index_tokens=None)
+    if not group.index_width:
+        return (picked,)
+    # One key of this width for each token, in the cache's own format.
+    scored = LayerGroup(
+        kind="latent", layers=group.layers, query_heads=1, kv_heads=1, key_width=group.index_width, value_width=0
+    )
+    return picked, scored

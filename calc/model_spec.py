@@ -217,8 +217,8 @@ class ModelSpec:
     """The group of each layer, first layer to last; empty where one group follows the other."""
     unknown_weights: str = ""
     """What model it is whose parameters are not known, such as "a model with experts"."""
-    bidirectional: bool = False
-    """Tokens attend to later ones too; looked up where the parameters are known."""
+    unknown_attention: str = ""
+    """What it is about attention whose FLOP are not known, such as "attention to later tokens"; empty where they are."""
     dtype: str = "bf16"
     """The model's own type, which some states follow whatever the format of keys and values."""
     provenance: tuple[Provenance, ...] = ()

@@ -3,6 +3,7 @@
 from calc.numeric import POSITIVE_COUNT, Numeric, Range, formula, larger
 
 RATE = Range(low=1, high=10**24, whole=False)
+FLOP = Range(low=0, high=10**60, whole=False)
 BYTES = Range(low=0, high=10**33, whole=False)
 POSITIVE_BYTES = Range(low=1, high=10**33, whole=False)
 """Bytes that need not be whole: weights of 4.25 bits."""
@@ -41,6 +42,41 @@ def ridge_intensity(flops_per_second: Numeric, bytes_per_second: Numeric) -> Num
     array([250., 125.])
     """
     return flops_per_second / bytes_per_second
+
+
+@formula(r"I = \frac{\text{FLOP}}{\text{bytes}}", quotient=True, flops=FLOP, read_bytes=POSITIVE_BYTES)
+def arithmetic_intensity(flops: Numeric, read_bytes: Numeric) -> Numeric:
+    """FLOP for each byte that is read.
+
+    Parameters
+    ----------
+    flops : int, float or array
+        Work [FLOP].
+    read_bytes : int, float or array
+        Memory that it reads [bytes].
+
+    Returns
+    -------
+    float or array
+        Below an accelerator's ridge the work waits for memory [FLOP per byte].
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+
+    Notes
+    -----
+    See `ridge_intensity`. Source: Williams, Waterman, Patterson, Roofline (2009).
+
+    Examples
+    --------
+    >>> arithmetic_intensity(1000, 250)
+    4.0
+    >>> arithmetic_intensity([1000, 500], 250)
+    array([4., 2.])
+    """
+    return flops / read_bytes
 
 
 @formula(r"B^* = \frac{W}{m(n)}", quotient=True, weights_bytes=BYTES, sequence_bytes=POSITIVE_BYTES)

@@ -1,6 +1,7 @@
 """FLOP of whole models against torch's FLOP counter, published counts, loops over calls, and real caches."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
     AutoModelForCausalLM,
     Cohere2Config,
+    DeepseekV2Config,
     Exaone4Config,
     FalconConfig,
     Gemma2Config,
@@ -30,13 +32,17 @@ from transformers import (
 from calc.flops import (
     Flops,
     attention_overtakes_at,
+    counter_attention_flops,
     counter_prefill_flops,
+    decode_attention_flops,
     decode_cache_read_bytes,
     decode_flops,
+    prefill_attention_flops,
     prefill_flops,
     run_prefill_flops,
 )
 from calc.kv_cache import sequence_bytes
+from calc.layouts import as_latent
 from calc.model_config import read_config
 from calc.presets import model_ids, model_preset
 from calc.weights import matrix_flops, parameters
@@ -258,7 +264,7 @@ WINDOW_RECORDS = json.loads((REFERENCES / "transformers_windows.json").read_text
 IN_FULL = [
     pytest.param(record, id=record["id"])
     for record in WINDOW_RECORDS
-    if "prefill_flops" in record and not read_config(record["config"]).bidirectional
+    if "prefill_flops" in record and not read_config(record["config"]).unknown_attention
 ]
 
 
@@ -269,6 +275,94 @@ def test_a_record_with_windows_costs_what_torch_counted(record):
         assert counter_prefill_flops(model, tokens).total == flops
     for cached, flops in record["decode_flops"]:
         assert decode_flops(model, cached).total == flops
+
+
+ATTENTION_RECORDS = json.loads((REFERENCES / "transformers_attention.json").read_text())["records"]
+
+
+@pytest.mark.parametrize("record", ATTENTION_RECORDS, ids=lambda record: record["id"])
+def test_attention_alone_is_what_torch_counted_where_parameters_are_not_known(record):
+    model = read_config(record["config"])
+    for tokens, flops in record["prefill_attention_flops"]:
+        assert counter_attention_flops(model, tokens) == flops
+    for cached, flops in record["decode_attention_flops"]:
+        assert counter_attention_flops(model, 1, cached=cached) == flops
+        if all(not group.is_latent and group.transformers_trims for group in model.layer_groups):
+            assert decode_attention_flops(model, cached) == flops
+
+
+@pytest.mark.parametrize("cached", [0, 5, 21])
+def test_a_latent_decode_is_the_expanded_one_that_torch_counts_or_the_absorbed_one(cached):
+    sizes = {**SIZES, "num_key_value_heads": 4, "first_k_dense_replace": 3, "q_lora_rank": None, "kv_lora_rank": 40,
+             "qk_rope_head_dim": 6, "qk_nope_head_dim": 10, "v_head_dim": 12, "n_group": 1, "topk_group": 1}  # fmt: skip
+    config = DeepseekV2Config(**sizes, pad_token_id=None)
+    model = as_latent(read_config({"model_type": "llama", **SIZES}))
+    widths = {"key_width": 40, "value_width": 6, "nope_width": 10, "head_value_width": 12}
+    model = replace(model, layer_groups=tuple(replace(group, **widths) for group in model.layer_groups))
+    built = on_meta(config)
+    cache = counted(built, cached)[1] if cached else None
+    counts, _ = counted(built, 7, cache=cache)
+    assert counter_prefill_flops(model, 7, cached=cached).total == counts
+    # Absorbed: scores over the plane of 46 numbers, values over 40, and no expansion of what is cached.
+    absorbed = decode_flops(model, cached)
+    assert absorbed.attention == 3 * 4 * 2 * (46 + 40) * (cached + 1)
+    assert absorbed.matrices == counter_prefill_flops(model, 1).matrices
+
+
+def test_prefill_of_latent_layers_needs_the_widths_of_their_heads():
+    model = read_config({"model_type": "deepseek_v3"})
+    unknown = replace(
+        model, layer_groups=tuple(replace(group, nope_width=0, head_value_width=0) for group in model.layer_groups)
+    )
+    assert prefill_attention_flops(model, 1000) == 61 * 2 * 128 * (192 + 128) * 500_500
+    assert decode_attention_flops(unknown, 999) == 61 * 2 * 128 * (576 + 512) * 1000
+    with pytest.raises(ValueError, match="prefill FLOP of latent attention need the widths of a head's key and value"):
+        prefill_attention_flops(unknown, 1000)
+
+
+def test_an_indexer_scores_all_tokens_and_attention_reads_those_it_picks():
+    model = read_config({"model_type": "deepseek_v32"})
+    score, pair = 61 * 2 * 64 * 129, 61 * 2 * 128 * (576 + 512)
+    assert decode_attention_flops(model, 1999) == (score + pair) * 2000
+    assert decode_attention_flops(model, 99_999) == score * 100_000 + pair * 2048
+    # bf16: a plane of 576 numbers for each picked token, an indexer's key of 128 for every token.
+    assert decode_cache_read_bytes(model, 99_999) == 61 * 2 * (2048 * 576 + 100_000 * 128)
+
+
+def test_layers_that_share_a_cache_compute_attention_and_their_reads_are_refused():
+    model = read_config({"model_type": "gemma3n_text"})
+    own = [group for group in model.layer_groups if group.kind != "shared"]
+    assert decode_attention_flops(model, 999) == 2 * 8 * 512 * (28 * 512 + 7 * 1000)
+    assert decode_attention_flops(replace(model, layer_groups=tuple(own), layer_order=()), 999) == (
+        2 * 8 * 512 * (16 * 512 + 4 * 1000)
+    )
+    with pytest.raises(ValueError, match="what layers that share another's keys and values read is not known here"):
+        decode_cache_read_bytes(model, 999)
+
+
+def test_a_chunk_ends_where_the_next_begins():
+    model = read_config({"model_type": "llama4_text", "attention_chunk_size": 100})
+    pair = 2 * 40 * 256
+    assert decode_attention_flops(model, 199) == pair * (36 * 100 + 12 * 200)
+    assert decode_attention_flops(model, 200) == pair * (36 * 1 + 12 * 201)
+    with pytest.raises(ValueError, match="parameters of a model with experts are not known here"):
+        attention_overtakes_at(model)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "message"),
+    [
+        ("qwen3_next", "attention FLOP of layers of kind 'recurrent' are not known here"),
+        ("falcon_h1", "attention FLOP of layers of kind 'full with state' are not known here"),
+        ("whisper", "attention FLOP of layers of kind 'full' are not known here"),
+        ("diffllama", "FLOP of differential attention, as in diffllama, are not known here"),
+        ("openai-gpt", "FLOP of attention without a cache, as in openai-gpt, are not known here"),
+    ],
+)
+def test_attention_that_no_formula_covers_is_refused_by_name(model_type, message):
+    for phase in (decode_attention_flops, prefill_attention_flops, counter_attention_flops):
+        with pytest.raises(ValueError, match=message):
+            phase(read_config({"model_type": model_type}), 100)
 
 
 def test_attention_to_later_tokens_is_refused():

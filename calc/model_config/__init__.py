@@ -185,7 +185,7 @@ def _model(config: dict[str, Any]) -> ModelSpec:
         refuse_other_layer_kinds({field: value for field, value in unread.items() if field not in handled})
     else:
         unread = {field: value for field, value in unread.items() if field not in handled}
-    bidirectional = not unknown and reading.is_on("use_bidirectional_attention")
+    looks_ahead = not unknown and reading.is_on("use_bidirectional_attention")
     facts = reading.facts
     weights = None if unknown else WeightShape(**{name: facts[name] for name in FACTS if name not in OF_LAYERS})
     return ModelSpec(
@@ -196,7 +196,7 @@ def _model(config: dict[str, Any]) -> ModelSpec:
         weights=weights,
         unknown_weights=unknown,
         max_context=facts["max_context"],
-        bidirectional=bidirectional,
+        unknown_attention="attention to later tokens" if looks_ahead else reading.family.get("unknown_attention", ""),
         dtype=dtype,
         provenance=tuple(
             Provenance(fact=fact, value=shown(value), source=reading.sources[fact]) for fact, value in facts.items()

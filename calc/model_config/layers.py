@@ -7,7 +7,7 @@ from calc.model_config.file import shown
 from calc.model_config.patterns import GROUP, LOOPS, attention_blocks, by_rules, words_of
 from calc.model_config.reading import Reading
 from calc.model_config.rules import checked, unsupported_layer_kind
-from calc.model_config.shapes import STATES, WORDS, compression, ngram_states
+from calc.model_config.shapes import STATES, WORDS, Word, compression, ngram_states
 from calc.model_spec import MODEL_DTYPE, LayerGroup
 
 FULL_ATTENTION = "full_attention"
@@ -145,7 +145,7 @@ class Layers:
         if ngrams:
             states = (*states, *ngram_states(fact))
         if shared and made_of.attention:
-            return LayerGroup(kind="shared", layers=1)
+            return self._shared(made_of, word, reading)
         if not made_of.attention:
             return LayerGroup(kind="recurrent" if states else "none", layers=1, states=states)
         latent = self.family.get("attention") == "latent"
@@ -156,7 +156,6 @@ class Layers:
         query_heads = fact("query_heads")
         if latent:
             reading.warn_of_printed_heads()
-        if latent:
             rotated = reading.has("rope_width") and not unrotated
             kv_heads, key_width, value_width = 1, fact("latent_width"), fact("rope_width") if rotated else 0
         else:
@@ -189,6 +188,10 @@ class Layers:
             window=window,
             index_width=index_width,
             index_dtype=self.family.get("index_dtype", MODEL_DTYPE),
+            index_heads=(reading.optional("index_heads") or 0) if index_width else 0,
+            index_tokens=reading.optional("index_tokens") if made_of.indexed else None,
+            nope_width=(reading.optional("nope_width") or 0) if value_width and latent else 0,
+            head_value_width=(reading.optional("head_value_width") or 0) if value_width and latent else 0,
             cross_kv_heads=kv_heads if crosses else 0,
             states=states,
             transformers_kv_heads=fact(broadcast["heads"]) if broadcast and reading.is_on(broadcast["if"]) else None,
@@ -197,6 +200,18 @@ class Layers:
             transformers_planes=self.family.get("transformers_planes", 1),
             transformers_trims=self.family.get("transformers_trims", True),
             transformers_token_bytes=self.family.get("transformers_token_bytes", 0) if index_width else 0,
+        )
+
+    def _shared(self, made_of: Word, word: str, reading: Reading) -> LayerGroup:
+        """A layer that attends with its own queries to the keys and values of another one."""
+        width = reading.fact("head_width")
+        return LayerGroup(
+            kind="shared",
+            layers=1,
+            query_heads=reading.fact("query_heads"),
+            key_width=width,
+            value_width=width,
+            window=self._window_of(word, made_of.window, reading) if made_of.window else None,
         )
 
     def _state_of(self, word: str) -> str:

@@ -1,0 +1,161 @@
+"""Models and layouts side by side: bytes, FLOP, intensity, parameters, and where the cache outweighs the weights."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from calc.cache_rules import RANKS
+from calc.flops import decode_attention_flops, decode_cache_read_bytes, decode_flops
+from calc.kv_cache import bytes_per_number, sequence_bytes
+from calc.layouts import WINDOW, layout
+from calc.model_spec import ModelSpec
+from calc.numeric import MAX_COUNT, Numeric, count_up_to, require, require_scalar
+from calc.roofline import arithmetic_intensity, break_even_sequences
+from calc.weights import parameters
+
+MAX_COMPARED = 6
+"""Rows that can still be told apart in a chart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One model or layout of a comparison; None where a number is not known, with the reason in `unknown`."""
+
+    label: str
+    model: ModelSpec
+    is_another_model: bool
+    """The layout is not the model's own: it would have to be trained, and its quality is not modelled."""
+    bytes: Numeric
+    """Cache of one sequence on one rank."""
+    bytes_per_rank: Numeric | None
+    """Cache of one sequence on each of the ranks; None where the heads cannot be split over them."""
+    decode_attention_flops: Numeric | None
+    """Attention of one decoded token."""
+    decode_flops: Numeric | None
+    """One decoded token, matrix products included."""
+    attention_intensity: Numeric | None
+    """FLOP of decode attention per byte of cache that it reads."""
+    parameters: int | None
+    parameters_change: int | None
+    """Parameters more than the first row has."""
+    break_even_sequences: Numeric | None
+    """Sequences of this length whose caches take as many bytes to read, on a rank, as its share of the weights."""
+    break_even_tokens: Numeric | None
+    """The same as a number of tokens, batch times context."""
+    unknown: tuple[str, ...]
+    """Why numbers are None, a sentence each."""
+
+
+def comparison(
+    choices: Sequence[tuple[ModelSpec, str]],
+    tokens: Numeric,
+    *,
+    window: int = WINDOW,
+    kv_dtype: str = "bf16",
+    weights_dtype: str = "bf16",
+    tensor_parallel: int = 1,
+) -> tuple[Compared, ...]:
+    """Up to six models or layouts of models at one context length or at several.
+
+    Parameters
+    ----------
+    choices : sequence of (ModelSpec, str)
+        A model and the name of a layout, "own" for the model as it is; at most six of them [facts, name].
+    tokens : int or array
+        Tokens in the cache of one sequence, at least 1 [tokens].
+    window : int
+        Window of the sliding layout, the token itself counted [tokens].
+    kv_dtype : str
+        Format of the cached keys and values [name].
+    weights_dtype : str
+        Format of the weights [name].
+    tensor_parallel : int
+        Ranks that share heads and weights [ranks].
+
+    Returns
+    -------
+    tuple of Compared
+        One row for each choice, in the order given [bytes, FLOP, FLOP per byte, parameters, sequences, tokens].
+
+    Raises
+    ------
+    ValueError
+        If there are no choices or more than six, a number is out of range, or a model cannot have a layout.
+    LookupError
+        If a layout or a format is not known.
+
+    Notes
+    -----
+    Bytes are those that any implementation must keep. The break-even takes the weights that a decode step reads -
+    layers, head, norms; of the embedding only single rows - as shared out evenly over the ranks, and the cache as each
+    rank reads it, with one token more than there were. What a sequence takes whatever its length counts once for each.
+
+    Examples
+    --------
+    >>> from calc.presets import model_preset
+    >>> model = model_preset("llama-3.1-8b")
+    >>> [(row.label, row.bytes, row.parameters_change) for row in comparison([(model, "own"), (model, "MQA")], 1000)]
+    [('Llama 3.1 8B', 131072000, 0), ('Llama 3.1 8B with 1 KV heads', 16384000, -234881024)]
+    """
+    if not 1 <= len(choices) <= MAX_COMPARED:
+        raise ValueError(f"choices must be 1 to {MAX_COMPARED} models or layouts, got {len(choices)}")
+    tokens = require(tokens, count_up_to(MAX_COUNT - 1, low=1), "tokens")
+    ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
+    models = [(layout(model, name, window=window), model) for model, name in choices]
+    rows = [
+        _row(shown, shown is not own, tokens, kv_dtype, bytes_per_number(weights_dtype), ranks) for shown, own in models
+    ]
+    return tuple(_against(row, rows[0]) for row in rows)
+
+
+def _row(
+    model: ModelSpec, is_another_model: bool, tokens: Numeric, kv_dtype: str, weight_bytes: int, ranks: int
+) -> Compared:
+    unknown: list[str] = []
+
+    def known(number: Callable[[], Any]) -> Any:
+        """A number, or None where it is not known, and why."""
+        try:
+            return number()
+        except ValueError as error:
+            unknown.append(str(error))
+            return None
+
+    attention = known(lambda: decode_attention_flops(model, tokens))
+    read = known(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype))
+    on_ranks = known(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks))
+    size = known(lambda: parameters(model))
+    break_even = None
+    if size is not None and on_ranks is not None and _is_positive(on_ranks):
+        # Each rank reads its share of both; the ranks drop out but for heads that they replicate.
+        read_each_step = size.layer_matrices + size.head_matrix + size.vectors
+        break_even = break_even_sequences(read_each_step * weight_bytes, on_ranks)
+    return Compared(
+        label=model.name,
+        model=model,
+        is_another_model=is_another_model,
+        bytes=sequence_bytes(model, tokens, kv_dtype=kv_dtype),
+        bytes_per_rank=known(lambda: sequence_bytes(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks) // ranks),
+        decode_attention_flops=attention,
+        decode_flops=known(lambda: decode_flops(model, tokens).total),
+        attention_intensity=None
+        if attention is None or read is None or not _is_positive(read)
+        else arithmetic_intensity(attention, read),
+        parameters=None if size is None else size.total,
+        parameters_change=None,
+        break_even_sequences=break_even,
+        break_even_tokens=None if break_even is None else break_even * tokens,
+        unknown=tuple(dict.fromkeys(unknown)),
+    )
+
+
+def _is_positive(number: Numeric) -> bool:
+    return bool(np.all(number))
+
+
+def _against(row: Compared, first: Compared) -> Compared:
+    if row.parameters is None or first.parameters is None:
+        return row
+    return replace(row, parameters_change=row.parameters - first.parameters)
