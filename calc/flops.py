@@ -18,7 +18,7 @@ from calc.attention import (
 from calc.kv_cache import sequence_bytes
 from calc.layer_formulas import transformers_window_tokens
 from calc.model_spec import MODEL_DTYPE, LayerGroup, ModelSpec
-from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_all, total
+from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_all, smaller, total
 from calc.tokens import last_call_tokens, submitted_input_tokens
 from calc.weights import matrix_flops, parameters
 
@@ -40,11 +40,11 @@ class Flops:
 
 _KNOWN_KINDS = ("full", "sliding", "chunked", "latent", "sliding latent", "indexed", "indexed latent", "shared", "none")
 """Kinds of layers whose attention FLOP are known, where the facts that they need are."""
-_Pairs = Callable[[LayerGroup], Numeric]
-"""Gives the pairs of one layer of a group."""
+_OfLayer = Callable[[LayerGroup], Numeric]
+"""Gives the pairs, or the tokens, of one layer of a group."""
 
 
-def _causal(cached: Numeric, new: Numeric) -> _Pairs:
+def _causal(cached: Numeric, new: Numeric) -> _OfLayer:
     """The pairs that the mask of a layer leaves."""
 
     def pairs(group: LayerGroup) -> Numeric:
@@ -57,7 +57,7 @@ def _causal(cached: Numeric, new: Numeric) -> _Pairs:
     return pairs
 
 
-def _picked(cached: Numeric, new: Numeric) -> _Pairs:
+def _picked(cached: Numeric, new: Numeric) -> _OfLayer:
     """The pairs that attention computes: where an indexer picks tokens, as many as it picks."""
 
     def pairs(group: LayerGroup) -> Numeric:
@@ -68,7 +68,7 @@ def _picked(cached: Numeric, new: Numeric) -> _Pairs:
     return pairs
 
 
-def _attention(model: ModelSpec, attended: _Pairs, scored: _Pairs, *, absorbed: bool) -> Numeric:
+def _attention(model: ModelSpec, attended: _OfLayer, scored: _OfLayer, *, absorbed: bool) -> Numeric:
     """FLOP of attention over the pairs that are attended to, and of indexers over those that are scored."""
     if model.unknown_attention:
         raise ValueError(f"FLOP of {model.unknown_attention}, as in {model.name}, are not known here")
@@ -98,6 +98,7 @@ def _require_known(model: ModelSpec, group: LayerGroup, *, absorbed: bool) -> No
     if (
         group.kind not in _KNOWN_KINDS
         or group.cross_kv_heads
+        or group.extra_tokens
         or (group.kind == "shared" and not group.query_heads)
         or (is_indexed and (group.index_tokens is None or not (group.index_heads and group.index_width)))
     ):
@@ -109,16 +110,20 @@ def _require_known(model: ModelSpec, group: LayerGroup, *, absorbed: bool) -> No
         )
 
 
-def _matrices(model: ModelSpec, tokens: Numeric, logits: Numeric, *, rebuilt: Numeric = 0) -> Numeric:
+def _matrices(model: ModelSpec, tokens: Numeric, logits: Numeric, *, rebuilt: _OfLayer | None = None) -> Numeric:
     """Layer matrices on all tokens, the head on those whose logits are wanted, and cached planes built up again."""
     size = parameters(model)
     terms = [matrix_flops(size.layer_matrices, tokens), matrix_flops(size.head_matrix, logits)]
-    up = sum(
-        group.layers * group.key_width * group.query_heads * (group.nope_width + group.head_value_width)
-        for group in model.layer_groups
-        if group.is_latent
-    )
-    return total([*terms, matrix_flops(up, rebuilt)] if up else terms)
+    for group in model.layer_groups if rebuilt else ():
+        if group.is_latent:
+            up = group.key_width * group.query_heads * (group.nope_width + group.head_value_width)
+            terms.append(matrix_flops(group.layers * up, rebuilt(group)))
+    return total(terms)
+
+
+def _in_reach(cached: Numeric) -> _OfLayer:
+    """The cached tokens of a layer that the first new one attends to."""
+    return lambda group: cached if group.window is None else smaller(cached, group.window - 1)
 
 
 def prefill_attention_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> Numeric:
@@ -214,11 +219,11 @@ def prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric = 0) -> 
     Notes
     -----
     A multiply-add is two. Softmax, norms, rotation and activations are left out: they are not matrix products. Latent
-    layers rebuild the keys and values of the cached tokens too, which counts among the matrix products.
+    layers rebuild the keys and values of the cached tokens in reach too, which counts among the matrix products.
     See `prefill_attention_flops`.
     """
     tokens, cached = require(tokens, POSITIVE_COUNT, "tokens"), require(cached, COUNT, "cached")
-    matrices = _matrices(model, tokens, 1, rebuilt=cached)
+    matrices = _matrices(model, tokens, 1, rebuilt=_in_reach(cached))
     return Flops(attention=prefill_attention_flops(model, tokens, cached=cached), matrices=matrices)
 
 
@@ -319,7 +324,7 @@ def counter_prefill_flops(model: ModelSpec, tokens: Numeric, *, cached: Numeric 
     The convention of torch.utils.flop_counter on eager attention. See `counter_attention_flops`.
     """
     tokens, cached = require_all(COUNT, tokens=tokens, cached=cached)
-    matrices = _matrices(model, tokens, tokens, rebuilt=cached)
+    matrices = _matrices(model, tokens, tokens, rebuilt=_in_reach(cached))
     return Flops(attention=counter_attention_flops(model, tokens, cached=cached), matrices=matrices)
 
 
@@ -416,8 +421,13 @@ def run_prefill_flops(model: ModelSpec, calls: Numeric, prefix: Numeric, growth:
             return run_window_pairs_without_reuse(calls, prefix, growth, group.index_tokens)
         return every_prompt(group)
 
+    def rebuilt(group: LayerGroup) -> Numeric:
+        if group.window is not None:
+            raise ValueError("FLOP of a run with reuse are not known here for latent layers with a window")
+        return submitted - last
+
     without_matrices = _matrices(model, submitted, calls)
-    with_matrices = _matrices(model, last, calls, rebuilt=submitted - last)
+    with_matrices = _matrices(model, last, calls, rebuilt=rebuilt)
     return RunFlops(
         without_reuse=Flops(
             attention=_attention(model, every_picked_prompt, every_prompt, absorbed=False), matrices=without_matrices

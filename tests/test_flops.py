@@ -42,7 +42,7 @@ from calc.flops import (
     run_prefill_flops,
 )
 from calc.kv_cache import sequence_bytes
-from calc.layouts import as_latent
+from calc.layouts import as_latent, as_sliding
 from calc.model_config import read_config
 from calc.presets import model_ids, model_preset
 from calc.weights import matrix_flops, parameters
@@ -309,6 +309,24 @@ def test_a_latent_decode_is_the_expanded_one_that_torch_counts_or_the_absorbed_o
     assert absorbed.matrices == counter_prefill_flops(model, 1).matrices
 
 
+@given(st.integers(0, 40), st.integers(1, 40), st.integers(1, 30))
+@settings(deadline=None)
+def test_a_latent_prefill_rebuilds_the_cached_tokens_in_reach(cached, tokens, window):
+    model = as_latent(as_sliding(read_config({"model_type": "llama", **SIZES}), window, 3))
+    whole = prefill_flops(model, tokens, cached=cached).matrices - prefill_flops(model, tokens).matrices
+    # Latents of 4 x 16 numbers into keys and values of 16 in each of 4 heads, in two sliding layers and a full one.
+    assert whole == 2 * 64 * 4 * 32 * (2 * min(cached, window - 1) + cached)
+
+
+def test_a_run_rebuilds_what_is_cached_at_each_call():
+    model = as_latent(read_config({"model_type": "llama", **SIZES}))
+    run = run_prefill_flops(model, 3, 50, 10)
+    steps = [prefill_flops(model, 50), prefill_flops(model, 10, cached=50), prefill_flops(model, 10, cached=60)]
+    assert run.with_reuse == added(steps)
+    with pytest.raises(ValueError, match="not known here for latent layers with a window"):
+        run_prefill_flops(as_latent(as_sliding(model, 8, 3)), 3, 50, 10)
+
+
 def test_prefill_of_latent_layers_needs_the_widths_of_their_heads():
     model = read_config({"model_type": "deepseek_v3"})
     unknown = replace(
@@ -355,6 +373,7 @@ def test_a_chunk_ends_where_the_next_begins():
         ("qwen3_next", "attention FLOP of layers of kind 'recurrent' are not known here"),
         ("falcon_h1", "attention FLOP of layers of kind 'full with state' are not known here"),
         ("whisper", "attention FLOP of layers of kind 'full' are not known here"),
+        ("cpmant", "attention FLOP of layers of kind 'full' are not known here"),
         ("diffllama", "FLOP of differential attention, as in diffllama, are not known here"),
         ("openai-gpt", "FLOP of attention without a cache, as in openai-gpt, are not known here"),
     ],

@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from calc.flops import prefill_flops
+from calc.flops import counter_attention_flops, prefill_flops
 from calc.kv_cache import layer_bytes, sequence_bytes, sequence_memory
 from calc.layouts import layouts_to_compare
 from calc.model_config import config_as_read, read_config
@@ -120,6 +121,28 @@ def test_a_small_model_of_other_sizes_holds_as_much(model_type):
         expected = [held(layer) for layer in cache.layers]
         assert bytes_by_layer(as_saved, tokens) == expected
         assert bytes_by_layer(as_given, tokens) == expected
+
+
+ATTENDING = ["axk2", "deepseek_v32", "glm_moe_dsa", "hy_v4", "laguna"]
+
+
+@pytest.mark.parametrize("model_type", ATTENDING)
+def test_attention_of_a_small_model_of_other_sizes_is_what_torch_counts(model_type):
+    config_class = CONFIG_MAPPING[model_type]
+    fields = {field: value for field, value in SIZES.items() if field in config_class.__dataclass_fields__}
+    if "kv_lora_rank" in fields:
+        fields["num_key_value_heads"] = fields["num_attention_heads"]
+    config = config_class(**fields)
+    built = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = read_config(json.loads(config.to_json_string(use_diff=False)))
+    cache, seen = None, 0
+    for tokens in (8, 13, 1, 1):
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            cache = built(torch.full((1, tokens), 7), use_cache=True, **({"cache": cache} if seen else {})).cache
+        # Scores and weighted values are batched products, those of the projections and of the experts here are not.
+        batched = counter.get_flop_counts()["Global"][torch.ops.aten.bmm]
+        assert counter_attention_flops(model, tokens, cached=seen) == batched
+        seen += tokens
 
 
 def ideal(model, tokens, **options):
