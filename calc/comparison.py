@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from calc.cache_rules import RANKS
 from calc.flops import decode_attention_flops, decode_cache_read_bytes, decode_flops
-from calc.kv_cache import bytes_per_number, sequence_bytes
+from calc.kv_cache import sequence_bytes, sequence_memory
+from calc.kv_formats import kv_format
 from calc.layouts import WINDOW, layout
 from calc.model_spec import ModelSpec
 from calc.numeric import MAX_COUNT, Numeric, count_up_to, require, require_scalar
+from calc.parallel import RANKS
 from calc.roofline import arithmetic_intensity, break_even_sequences
 from calc.weights import parameters
 
@@ -104,14 +105,16 @@ def comparison(
     tokens = require(tokens, count_up_to(MAX_COUNT - 1, low=1), "tokens")
     ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
     models = [(layout(model, name, window=window), model) for model, name in choices]
-    rows = [
-        _row(shown, shown is not own, tokens, kv_dtype, bytes_per_number(weights_dtype), ranks) for shown, own in models
-    ]
+    packed = kv_format(weights_dtype)
+    if packed.row_bytes or packed.is_for_latent_rows:
+        raise ValueError(f"weights_dtype must be a format without scales per row, got {packed.name}")
+    weight_bytes = packed.block_bytes / packed.block_numbers
+    rows = [_row(shown, shown is not own, tokens, kv_dtype, weight_bytes, ranks) for shown, own in models]
     return tuple(_against(row, rows[0]) for row in rows)
 
 
 def _row(
-    model: ModelSpec, is_another_model: bool, tokens: Numeric, kv_dtype: str, weight_bytes: int, ranks: int
+    model: ModelSpec, is_another_model: bool, tokens: Numeric, kv_dtype: str, weight_bytes: float, ranks: int
 ) -> Compared:
     unknown: list[str] = []
 
@@ -137,7 +140,9 @@ def _row(
         model=model,
         is_another_model=is_another_model,
         bytes=sequence_bytes(model, tokens, kv_dtype=kv_dtype),
-        bytes_per_rank=known(lambda: sequence_bytes(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks) // ranks),
+        bytes_per_rank=known(
+            lambda: sequence_memory(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks).bytes_per_rank
+        ),
         decode_attention_flops=attention,
         decode_flops=known(lambda: decode_flops(model, tokens).total),
         attention_intensity=None

@@ -481,7 +481,7 @@ def _read(group: LayerGroup) -> tuple[LayerGroup, ...]:
     """Layers that keep what a decoded token reads of this one."""
     if group.kind == "shared":
         raise ValueError("what layers that share another's keys and values read is not known here")
-    if group.index_tokens is None and not group.kind.startswith("indexed"):
+    if group.index_tokens is None and not group.kind.startswith("indexed") and not group.compression:
         return (group,)
     if group.index_tokens is None or group.index_dtype != MODEL_DTYPE:
         raise ValueError(f"what layers of kind {group.kind!r} read is not known here")

@@ -62,7 +62,7 @@ MECHANISMS = (
         lost="What the narrow latent cannot hold of separate heads.",
     ),
 )
-"""Of the ways to compress, the latent plane is meant; one entry for several tokens is not modelled here."""
+"""Compression is across heads here, by a latent; a layer may compress tokens too, one entry for a block of them."""
 
 _OF_KIND = {
     "full": ("full",),
@@ -70,6 +70,7 @@ _OF_KIND = {
     "chunked": ("sliding",),
     "latent": ("compressed",),
     "sliding latent": ("sliding", "compressed"),
+    "compressed latent": ("sliding", "compressed"),
     "indexed": ("sparse",),
     "indexed latent": ("sparse", "compressed"),
     "full with state": ("full", "linear"),
