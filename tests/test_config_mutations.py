@@ -29,7 +29,7 @@ REFERENCES = Path(__file__).parent / "references"
 def reference_configs():
     """Every config of the reference files and of the presets."""
     for path in sorted(REFERENCES.glob("*.json")):
-        yield from (record["config"] for record in json.loads(path.read_text())["records"])
+        yield from (record["config"] for record in json.loads(path.read_text()).get("records", ()))
     presets = tomllib.loads(files("calc").joinpath("presets", "models.toml").read_text("utf-8"))
     yield from (record["config"] for record in presets.values())
 

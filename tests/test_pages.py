@@ -263,7 +263,10 @@ def test_the_memory_of_any_layer_kind_is_shown_and_flop_are_refused_with_one_mes
             assert len(app.error) <= 1
 
 
-MEMORY_SECTIONS = ("open_picture", "open_engines", "open_by_rank", "open_formats", "open_ladder", "open_memory_formula")
+MEMORY_SECTIONS = (
+    "open_picture", "open_engines", "open_compared", "open_by_rank", "open_formats", "open_mechanisms", "open_log",
+    "open_ladder", "open_memory_formula",
+)  # fmt: skip
 SPLIT = {"ranks": "8", "stages": "4", "attention_groups": "2", "sequences": "5"}
 
 
@@ -337,3 +340,46 @@ def test_the_scoreboard_stands_on_the_formulas_page_with_what_it_leaves_out():
     assert by_number.loc[("vLLM 0.2x", "GPU KV cache size"), "Ours"] == "302,921"
     assert set(board["Within rounding"]) == {"yes"}
     assert "Not covered: KV buffer (koboldcpp-724-qwen15-72b-mha), 82120.0 MiB" in words(app)
+
+
+def test_up_to_six_layouts_and_models_stand_side_by_side():
+    app = opened(PAGES[1], model="llama-3.1-8b", compared="MHA,MQA,MLA,sliding-1-in-4,deepseek-v3")
+    app.session_state["open_compared"] = True
+    app.run()
+    assert not app.exception and not app.error
+    board = next(frame.value for frame in app.dataframe if "Break-even (tokens)" in frame.value)
+    assert list(board["Model or layout"]) == ["Llama 3.1 8B", "as MHA *", "as MQA *", "as MLA *", "as sliding-1-in-4 *",
+                                              "DeepSeek-V3"]  # fmt: skip
+    assert list(board["One sequence"][:3]) == ["15.625 GiB", "62.5 GiB", "1.9531 GiB"]
+    # A latent of 4 x 128 and a rotated part of 64 numbers, 2 bytes each, in 32 layers.
+    assert board["One sequence"][3] == bytes_text(128_000 * 32 * 576 * 2)
+    # 8 of the 32 layers keep all tokens, 24 the newest 4,096.
+    assert board["One sequence"][4] == bytes_text((8 * 128_000 + 24 * 4096) * 4096)
+    assert "another model: needs retraining, quality not modelled" in words(app)
+
+
+def test_a_layout_that_the_model_cannot_have_is_named_with_the_reason():
+    app = opened(PAGES[1], model="deepseek-v3")
+    app.session_state["open_compared"] = True
+    app.run()
+    assert not app.exception and not app.error
+    assert "As MHA: layers of kind 'latent' have no KV heads to change" in words(app)
+
+
+def test_more_than_five_to_compare_and_unknown_names_are_refused_by_the_link():
+    six = "MHA,GQA-8,GQA-4,MQA,MLA,sliding-1-in-4"
+    for given, message in ((six, "compared must be at most 5 names, got 6"), ("MHB", "unknown compared 'MHB'")):
+        app = opened(compared=given)
+        assert message in app.warning[0].value.replace("\\", "")
+
+
+def test_pasted_log_lines_are_read_with_the_page_s_model():
+    app = opened(PAGES[1], model="qwen3-1.7b")
+    app.session_state["open_log"] = True
+    app.run()
+    app.text_area(key="log_lines").set_value("GPU KV cache size: 175,856 tokens").run()
+    app.number_input(key="log_available_gib").set_value(18.78).run()
+    app.number_input(key="log_max_len").set_value(40960).run()
+    assert not app.exception and not app.error
+    assert metrics(app)["Bytes per token"] == "114,688 bytes"
+    assert "log" not in " ".join(link_of(app))

@@ -44,6 +44,15 @@ CLASS_STYLES = {
 }
 
 
+ROW_STYLES = (
+    Style(BLUE, "solid"),
+    Style(ORANGE, "dot"),
+    Style(GREEN, "dash"),
+    Style(PINK, "dashdot"),
+    Style(GREY, "longdash"),
+    Style(GOLD, "longdashdot"),
+)
+"""Six lines that can be told apart, in the order of their rows."""
 ENGINE_STYLES = {
     "ideal": Style(GREEN, "solid"),
     "transformers": Style(GREY, "longdash"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from calc.accelerators import accelerator_ids, accelerator_label
 from calc.engines import ENGINES
 from calc.kv_formats import bytes_per_number, kv_format_names
 from calc.layouts import LAYOUTS
@@ -290,10 +291,18 @@ COMPARED = Several(
     key="compared",
     label="Compared with",
     help="Up to five: this model under another layout, or other models.",
-    default=(),
+    default=("MHA", "GQA-4", "MQA", "MLA", "sliding-1-in-4"),
     options=lambda: (*OTHER_LAYOUTS, *model_ids()),
     most=5,
     shown=lambda name: f"this model as {name}" if name in OTHER_LAYOUTS else model_label(name),
+)
+ACCELERATOR = Choice(
+    key="accelerator",
+    label="Accelerator",
+    help="Whose memory and computing are set against what decoding reads and computes.",
+    default="h100-sxm",
+    options=accelerator_ids,
+    shown=accelerator_label,
 )
 WINDOW = Whole(
     key="window",
@@ -323,7 +332,8 @@ DECODED = Whole(
 FIELDS: tuple[Field, ...] = (
     CALLS, PREFIX, GROWTH, BLOCK, SUMMARY, INSTRUCTION, OUTPUT, CARD, DATE, LIFETIME, MINIMUM, *PRICES.values(),
     CONFIG, MODEL, TOKENS, SEQUENCES, KV_DTYPE, VALUE_DTYPE, RANKS, STAGES, ATTENTION_GROUPS, CONTEXT_RANKS, ENGINE,
-    *(setting for settings in ENGINE_SETTINGS.values() for setting in settings), COMPARED, WINDOW, CACHED, DECODED,
+    *(setting for settings in ENGINE_SETTINGS.values() for setting in settings), COMPARED, WINDOW, ACCELERATOR,
+    CACHED, DECODED,
 )  # fmt: skip
 """In the order of a link; CONFIG stands before MODEL, which may name it."""
 
@@ -352,6 +362,7 @@ class Scenario:
     """What was typed for the chosen engine; the rest has the engine's defaults."""
     compared: tuple[str, ...]
     window: int
+    accelerator: str
     cached: int
     decoded: int
 
@@ -412,6 +423,7 @@ def scenario() -> Scenario:
         "engine",
         "compared",
         "window",
+        "accelerator",
         "cached",
         "decoded",
     )

@@ -16,7 +16,9 @@ from calc.names import UnknownName
 from calc.parallel import heads_per_rank
 from calc.units import GIB, KIB
 from views import charts, text
+from views.engine_log import log_section
 from views.inputs import Scenario
+from views.memory_comparison import comparison_section, mechanism_section
 
 LADDER = tuple(KIB * size for size in (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
 """Context lengths of the table."""
@@ -28,8 +30,11 @@ def render_sections(scenario: Scenario, layouts: dict[str, ModelSpec], spread: S
     """Draws the sections; each is computed when it is opened."""
     text.section("The layers as a picture", "open_picture", lambda: _picture(scenario))
     text.section("The same under every engine's rule", "open_engines", lambda: _engines(scenario))
+    text.section("Compared with other layouts and models", "open_compared", lambda: comparison_section(scenario))
     text.section("Rank by rank", "open_by_rank", lambda: _by_rank(scenario, spread))
     text.section("In every KV format", "open_formats", lambda: _formats(scenario))
+    text.section("What each mechanism keeps, reads and loses", "open_mechanisms", lambda: mechanism_section(scenario))
+    text.section("What does this log line mean?", "open_log", lambda: log_section(scenario))
     text.section("Context lengths", "open_ladder", lambda: _ladder(scenario, layouts))
     text.section("Facts of the model, and where each came from", "open_facts", lambda: _facts(scenario.model))
     text.section("The formula with these numbers", "open_memory_formula", lambda: _formula(scenario))
