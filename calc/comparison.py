@@ -9,10 +9,12 @@ import numpy as np
 from calc.flops import decode_attention_flops, decode_cache_read_bytes, decode_flops
 from calc.kv_cache import sequence_bytes, sequence_memory
 from calc.kv_formats import kv_format
-from calc.layouts import WINDOW, layout
+from calc.layouts import LAYOUTS, WINDOW, layout
 from calc.model_spec import ModelSpec
-from calc.numeric import MAX_COUNT, Numeric, count_up_to, require, require_scalar
+from calc.names import known
+from calc.numeric import MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_scalar
 from calc.parallel import RANKS
+from calc.presets import model_ids, model_preset
 from calc.roofline import arithmetic_intensity, break_even_sequences
 from calc.weights import parameters
 
@@ -113,12 +115,74 @@ def comparison(
     return tuple(_against(row, rows[0]) for row in rows)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What a model is compared with."""
+
+    choices: tuple[tuple[ModelSpec, str], ...]
+    """Models and names of layouts, as `comparison` takes them; the model itself is the first."""
+    names: tuple[str, ...]
+    """What each is called; a star marks a changed layout."""
+    refused: tuple[str, ...]
+    """Layouts that the model cannot have, with the reason, a sentence each."""
+
+
+def choices_of(model: ModelSpec, others: Sequence[str], *, window: int = WINDOW) -> Choices:
+    """A model, and others by name: its own layouts, or presets.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    others : sequence of str
+        Names of layouts or ids of presets; the model's own layout is left out [names].
+    window : int
+        Window of the sliding layout, the token itself counted [tokens].
+
+    Returns
+    -------
+    Choices
+        What `comparison` takes, with names and refusals [facts].
+
+    Raises
+    ------
+    ValueError
+        If the window is no positive count.
+    LookupError
+        If a name is neither a layout nor a preset.
+
+    Examples
+    --------
+    >>> from calc.presets import model_preset
+    >>> choices_of(model_preset("deepseek-v3"), ["MQA", "llama-3.1-8b"]).names
+    ('DeepSeek-V3', 'Llama 3.1 8B')
+    """
+    require_scalar(window, POSITIVE_COUNT, "window")
+    choices, names, refused = [(model, "own")], [model.name], []
+    for name in others:
+        if name not in LAYOUTS:
+            known(name, (*LAYOUTS, *model_ids()), "layout or model")
+            other = model_preset(name)
+            choices.append((other, "own"))
+            names.append(f"{other.name} (preset)" if other.name in names else other.name)
+            continue
+        try:
+            same = layout(model, name, window=window)
+        except ValueError as problem:
+            refused.append(f"As {name}: {problem}.")
+            continue
+        if same is not model:
+            choices.append((model, name))
+            names.append(f"as {name} *")
+    return Choices(choices=tuple(choices), names=tuple(names), refused=tuple(refused))
+
+
 def _row(
     model: ModelSpec, is_another_model: bool, tokens: Numeric, kv_dtype: str, weight_bytes: float, ranks: int
 ) -> Compared:
     unknown: list[str] = []
 
-    def known(number: Callable[[], Any]) -> Any:
+    def found(number: Callable[[], Any]) -> Any:
         """A number, or None where it is not known, and why."""
         try:
             return number()
@@ -126,10 +190,10 @@ def _row(
             unknown.append(str(error))
             return None
 
-    attention = known(lambda: decode_attention_flops(model, tokens))
-    read = known(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype))
-    on_ranks = known(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks))
-    size = known(lambda: parameters(model))
+    attention = found(lambda: decode_attention_flops(model, tokens))
+    read = found(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype))
+    on_ranks = found(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks))
+    size = found(lambda: parameters(model))
     break_even = None
     if size is not None and on_ranks is not None and _is_positive(on_ranks):
         # Each rank reads its share of both; the ranks drop out but for heads that they replicate.
@@ -140,11 +204,11 @@ def _row(
         model=model,
         is_another_model=is_another_model,
         bytes=sequence_bytes(model, tokens, kv_dtype=kv_dtype),
-        bytes_per_rank=known(
+        bytes_per_rank=found(
             lambda: sequence_memory(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks).bytes_per_rank
         ),
         decode_attention_flops=attention,
-        decode_flops=known(lambda: decode_flops(model, tokens).total),
+        decode_flops=found(lambda: decode_flops(model, tokens).total),
         attention_intensity=None
         if attention is None or read is None or not _is_positive(read)
         else arithmetic_intensity(attention, read),

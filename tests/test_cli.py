@@ -180,9 +180,24 @@ def test_groups_that_attend_apart_share_out_the_sequences(answer):
     assert found["all_sequences_bytes_per_rank"] == 3 * 1000 * 70_272  # 20 over 8 groups: 3 on the fullest
 
 
+def test_memory_sets_layouts_and_other_models_beside_the_model(answer):
+    found = answer("memory", "--model", "llama-3.1-8b", "--tokens", "128000", "--compare", "MHA", "--compare", "MLA",
+                   "--compare", "llama-2-7b")  # fmt: skip
+    assert [row["name"] for row in found["compared"]] == ["Llama 3.1 8B", "as MHA *", "as MLA *", "Llama 2 7B"]
+    assert [row["bytes"] for row in found["compared"]] == [
+        128_000 * per_token for per_token in (131_072, 524_288, 32 * 576 * 2, 524_288)
+    ]
+    # MHA: 24 more KV heads of 128 for keys and for values, from 4,096 channels, in 32 layers.
+    assert found["compared"][1]["parameters_change"] == 32 * 2 * 24 * 128 * 4096
+    assert found["compared"][1]["attention_intensity"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
+        (["--compare", "MHB"], ["layout or model", "'MHB'", "MHA"]),
+        (["--compare", "MHA"] + [*["--compare", "qwen3-8b"] * 6], ["1 to 6", "8"]),
+        (["--compare", "MLA", "--window", "0"], ["window", "whole number from 1", "0"]),
         (["--set", "block_tokens=abc"], ["block_tokens", "whole number", "'abc'"]),
         (["--set", "blocks=1"], ["--set", "block_tokens", "'blocks=1'"]),
         (["--set", "block_tokens"], ["--set", "NAME=VALUE"]),

@@ -7,13 +7,12 @@ import pandas as pd
 import streamlit as st
 
 from calc.accelerators import accelerator
-from calc.comparison import Compared, comparison
+from calc.comparison import Compared, choices_of, comparison
 from calc.formats import bytes_text, count_text, flops_text
 from calc.kv_cache import sequence_bytes
-from calc.layouts import ANOTHER_MODEL, layout
+from calc.layouts import ANOTHER_MODEL
 from calc.mechanisms import MECHANISMS, mechanism_bytes, model_mechanisms
 from calc.model_spec import LayerGroup, ModelSpec
-from calc.presets import model_preset
 from calc.roofline import ridge_intensity
 from calc.units import GIB
 from views import charts, inputs, text
@@ -26,9 +25,10 @@ def comparison_section(scenario: Scenario) -> None:
     """Draws its inputs, the curves and the table of up to six models and layouts."""
     inputs.row(inputs.COMPARED)
     inputs.row(inputs.WINDOW, inputs.ACCELERATOR)
-    choices, names, refused = _choices(scenario)
+    compared = choices_of(scenario.model, scenario.compared, window=scenario.window)
+    names = compared.names
     rows = comparison(
-        choices,
+        compared.choices,
         scenario.tokens,
         window=scenario.window,
         kv_dtype=scenario.kv_dtype,
@@ -38,7 +38,7 @@ def comparison_section(scenario: Scenario) -> None:
     text.table(_bytes_table(rows, names), "compared", "Bytes and parameters of models and layouts side by side")
     text.table(_decode_table(rows, names), "compared_decode", "What decoding one token computes and reads")
     st.markdown(text.text_only(_intensity(scenario, rows[0])))
-    text.bullet_list([text.text_only(line) for line in [*refused, *_reasons(rows, names)]])
+    text.bullet_list([text.text_only(line) for line in [*compared.refused, *_reasons(rows, names)]])
     st.caption(
         f"Rows with a star are {ANOTHER_MODEL}. MLA takes a latent of four head widths and a rotated part of half a head "
         "width; sliding-1-in-4 keeps every fourth layer full. Bytes are those that any implementation must keep, weights "
@@ -47,26 +47,7 @@ def comparison_section(scenario: Scenario) -> None:
     )
 
 
-def _choices(scenario: Scenario) -> tuple[list[tuple[ModelSpec, str]], list[str], list[str]]:
-    """The model itself and what it is compared with, what each row is called, and why a layout cannot be had."""
-    choices, names, refused = [(scenario.model, "own")], [scenario.model.name], []
-    for name in scenario.compared:
-        if name not in inputs.OTHER_LAYOUTS:
-            choices.append((model_preset(name), "own"))
-            names.append(choices[-1][0].name + (" (preset)" if choices[-1][0].name in names else ""))
-            continue
-        try:
-            same = layout(scenario.model, name, window=scenario.window)
-        except ValueError as problem:
-            refused.append(f"As {name}: {problem}.")
-            continue
-        if same is not scenario.model:
-            choices.append((scenario.model, name))
-            names.append(f"as {name} *")
-    return choices, names, refused
-
-
-def _curves(scenario: Scenario, rows: tuple[Compared, ...], names: list[str]):
+def _curves(scenario: Scenario, rows: tuple[Compared, ...], names: tuple[str, ...]):
     contexts = np.linspace(0, 2 * scenario.tokens, 101).round().astype(np.int64)
     return charts.lines(
         {
@@ -81,7 +62,7 @@ def _curves(scenario: Scenario, rows: tuple[Compared, ...], names: list[str]):
     )
 
 
-def _bytes_table(rows: tuple[Compared, ...], names: list[str]) -> pd.DataFrame:
+def _bytes_table(rows: tuple[Compared, ...], names: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
@@ -98,7 +79,7 @@ def _bytes_table(rows: tuple[Compared, ...], names: list[str]) -> pd.DataFrame:
     )
 
 
-def _decode_table(rows: tuple[Compared, ...], names: list[str]) -> pd.DataFrame:
+def _decode_table(rows: tuple[Compared, ...], names: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
@@ -131,7 +112,7 @@ def _intensity(scenario: Scenario, own: Compared) -> str:
     )
 
 
-def _reasons(rows: tuple[Compared, ...], names: list[str]) -> list[str]:
+def _reasons(rows: tuple[Compared, ...], names: tuple[str, ...]) -> list[str]:
     """Why numbers of a row are not known."""
     return [f"{name}: {reason}." for name, row in zip(names, rows) for reason in row.unknown]
 

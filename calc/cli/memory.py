@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
+from calc.comparison import choices_of, comparison
 from calc.engines import ENGINES, engine_settings, engine_version
 from calc.engines.vllm import Vllm
-from calc.formats import bytes_text, count_text
+from calc.formats import bytes_text, count_text, flops_text
 from calc.kv_cache import SequenceMemory, cache_rule, context_warnings, sequence_bytes, sequence_memory
 from calc.kv_formats import kv_format_names
-from calc.layouts import ANOTHER_MODEL, layouts_to_compare
+from calc.layouts import ANOTHER_MODEL, LAYOUTS, WINDOW, layouts_to_compare
 from calc.model_spec import ModelSpec
 from calc.numeric import POSITIVE_COUNT, require
 
@@ -52,6 +53,15 @@ from calc.numeric import POSITIVE_COUNT, require
     metavar="NAME=VALUE",
     help="A setting of the engine, such as block_tokens=32; `--set help` lists them.",
 )
+@click.option(
+    "--compare",
+    "compared",
+    multiple=True,
+    metavar="NAME",
+    help=f"Another layout of the model ({', '.join(name for name in LAYOUTS if name != 'own')}) or another model by name; "
+    "up to five.",
+)
+@click.option("--window", type=WHOLE, default=WINDOW, show_default=True, help="Window of the sliding layout.")
 @as_json
 def command(
     config: Path | None,
@@ -59,6 +69,8 @@ def command(
     tokens: int,
     sequences: int,
     assignments: Sequence[str],
+    compared: Sequence[str],
+    window: int,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -76,6 +88,7 @@ def command(
     warnings = [*model.warnings, *context_warnings(model, tokens)]
     groups = _page_groups(model, tokens, options)
     holders = options["data_parallel"]
+    rows, refused = _comparison(model, tokens, compared, window, options) if compared else ([], ())
     answer = {
         "bytes": memory.bytes,
         "bytes_per_rank": memory.bytes_per_rank,
@@ -92,6 +105,7 @@ def command(
         "engine_version": engine_version(engine),
         "layout": model.layout,
         "layout_bytes": layouts,
+        "compared": rows,
         "model": model.name,
         "warnings": warnings,
         "unread_fields": list(model.unread_fields),
@@ -118,6 +132,7 @@ def command(
         *_group_lines(groups),
         *([f"On one rank, under other head layouts ({ANOTHER_MODEL}):"] if len(layouts) > 1 else []),
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items() if len(layouts) > 1),
+        *_comparison_lines(rows, refused),
         *model_remarks(model, warnings),
     ]
     show(answer, lines, as_json)
@@ -160,6 +175,50 @@ def _rank_lines(memory: SequenceMemory, options: dict[str, Any]) -> list[str]:
             f"{bytes_text(worst.bytes_per_rank)} per rank"
         )
     return lines
+
+
+def _comparison(
+    model: ModelSpec, tokens: int, others: Sequence[str], window: int, options: dict[str, Any]
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Up to six models and layouts by the ideal rule, and those that the model cannot have."""
+    compared = choices_of(model, others, window=window)
+    rows = comparison(
+        compared.choices,
+        tokens,
+        window=window,
+        kv_dtype=options["kv_dtype"],
+        tensor_parallel=options["tensor_parallel"],
+    )
+    shown = (
+        "bytes",
+        "bytes_per_rank",
+        "decode_flops",
+        "decode_attention_flops",
+        "attention_intensity",
+        "parameters",
+        "parameters_change",
+        "break_even_tokens",
+        "break_even_sequences",
+        "is_another_model",
+        "unknown",
+    )
+    return [
+        {"name": name, **{key: getattr(row, key) for key in shown}} for name, row in zip(compared.names, rows)
+    ], compared.refused
+
+
+def _comparison_lines(rows: list[dict[str, Any]], refused: Sequence[str]) -> list[str]:
+    if not rows:
+        return []
+    lines = [f"Compared by the ideal rule; * is {ANOTHER_MODEL}:"]
+    for row in rows:
+        flops, break_even = row["decode_flops"], row["break_even_tokens"]
+        lines.append(
+            f"  {row['name']:24}{bytes_text(row['bytes']):>12}"
+            + (f"  {flops_text(flops)} a decoded token" if flops is not None else "")
+            + (f", break-even {count_text(break_even, 'tokens')}" if break_even is not None else "")
+        )
+    return [*lines, *refused, *(f"{row['name']}: {reason}" for row in rows for reason in row["unknown"])]
 
 
 def _group_lines(groups: list[dict[str, Any]]) -> list[str]:
