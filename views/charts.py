@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+FEW_LINES = 4
 MAX_POINTS = 600
 """A line of more points is thinned: a screen shows no more."""
 
@@ -161,7 +162,10 @@ def lines(
     if logarithmic:
         figure.update_xaxes(**_decades([x for x, _ in series.values()]))
         figure.update_yaxes(**_decades([y for _, y in series.values()]))
-    return _laid_out(figure, title)
+    figure = _laid_out(figure, title)
+    if len(series) > FEW_LINES:  # on a phone each name has a row of its own
+        figure.update_layout(height=460, legend_y=-0.27)
+    return figure
 
 
 def stacked_bars(

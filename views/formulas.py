@@ -2,141 +2,18 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from calc import GLOSSARY
-from calc.attention import (
-    attention_flops,
-    causal_pairs,
-    decode_attention_intensity,
-    run_pairs_without_reuse,
-    square_pairs,
-)
-from calc.caching import hit_tokens
-from calc.cost import cached_input_cost
-from calc.kv_cache import kv_cache_bytes
-from calc.kv_formats import bytes_per_number
-from calc.policies import run_ledger
 from calc.scoreboard import Row, scoreboard
-from calc.tokens import (
-    accumulated_input_tokens,
-    compacted_input_tokens,
-    compaction_calls,
-    compaction_read_tokens,
-    compaction_written_tokens,
-    last_call_tokens,
-    submitted_input_tokens,
-)
-from calc.weights import matrix_flops, parameters
+from calc.weights import parameters
 from views import inputs, layout, text
+from views.equations import CHAPTERS, Entry
 from views.inputs import Scenario
-from views.pricing import scenario_card, scenario_rule
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A formula, the values that the scenario puts into it, and the unit of its result."""
-
-    function: Callable
-    values: Callable[[Scenario], Mapping[str, float]]
-    unit: str
-
-
-def _run(*names: str) -> Callable[[Scenario], Mapping[str, float]]:
-    return lambda scenario: {name: getattr(scenario.run, name) for name in names}
-
-
-def _hit(scenario: Scenario) -> Mapping[str, float]:
-    rule = scenario_rule(scenario, scenario_card(scenario))
-    return {
-        "shared_tokens": scenario.run.prefix,
-        "minimum_tokens": rule.minimum_tokens,
-        "granularity_tokens": rule.granularity_tokens,
-    }
-
-
-def _cached_input(scenario: Scenario) -> Mapping[str, float]:
-    card = scenario_card(scenario)
-    tokens = run_ledger(scenario.run, "cached", scenario_rule(scenario, card)).tokens
-    return {
-        "tokens": tokens.prompt,
-        "cached_fraction": tokens.cache_read / tokens.prompt if tokens.prompt else 0.0,
-        "usd_per_mtok": card.usd_per_mtok.uncached,
-        "cached_usd_per_mtok": card.usd_per_mtok.cache_read,
-    }
-
-
-def _attention(scenario: Scenario) -> Mapping[str, float]:
-    group = scenario.model.layer_groups[0]
-    names = ("layers", "query_heads", "key_width", "value_width")
-    return {"pairs": causal_pairs(0, scenario.tokens), **{name: getattr(group, name) for name in names}}
-
-
-def _cache(scenario: Scenario) -> Mapping[str, float]:
-    group = scenario.model.layer_groups[0]
-    return {
-        "layers": group.layers,
-        "tokens": scenario.tokens,
-        "kv_heads": group.kv_heads,
-        "head_width": group.key_width,
-        "bytes_per_number": bytes_per_number(scenario.kv_dtype, group.key_width),
-    }
-
-
-def _intensity(scenario: Scenario) -> Mapping[str, float]:
-    group = scenario.model.layer_groups[0]
-    return {
-        "query_heads": group.query_heads,
-        "kv_heads": group.kv_heads,
-        "bytes_per_number": bytes_per_number(scenario.kv_dtype, group.key_width),
-    }
-
-
-BLOCKS = ("calls", "prefix", "growth", "block", "summary")
-CHAPTERS: dict[str, tuple[Entry, ...]] = {
-    "Tokens of a run": (
-        Entry(function=submitted_input_tokens, values=_run("calls", "prefix", "growth"), unit="tokens"),
-        Entry(function=last_call_tokens, values=_run("calls", "prefix", "growth"), unit="tokens"),
-        Entry(function=compacted_input_tokens, values=_run(*BLOCKS), unit="tokens"),
-        Entry(function=accumulated_input_tokens, values=_run(*BLOCKS), unit="tokens"),
-        Entry(function=compaction_calls, values=_run("calls", "block"), unit="compactions"),
-        Entry(function=compaction_read_tokens, values=_run(*BLOCKS, "instruction"), unit="tokens"),
-        Entry(function=compaction_written_tokens, values=_run("calls", "block", "summary"), unit="tokens"),
-    ),
-    "Cache and money": (
-        Entry(function=hit_tokens, values=_hit, unit="tokens of the prefix"),
-        Entry(function=cached_input_cost, values=_cached_input, unit="USD"),
-    ),
-    "Memory": (Entry(function=kv_cache_bytes, values=_cache, unit="bytes"),),
-    "Computation": (
-        Entry(
-            function=causal_pairs,
-            values=lambda scenario: {"cached": scenario.cached, "new": scenario.tokens},
-            unit="pairs",
-        ),
-        Entry(
-            function=square_pairs,
-            values=lambda scenario: {"tokens": scenario.tokens, "cached": scenario.cached},
-            unit="pairs",
-        ),
-        Entry(function=attention_flops, values=_attention, unit="FLOP"),
-        Entry(
-            function=matrix_flops,
-            values=lambda scenario: {
-                "parameters": parameters(scenario.model).layer_matrices,
-                "tokens": scenario.tokens,
-            },
-            unit="FLOP",
-        ),
-        Entry(function=decode_attention_intensity, values=_intensity, unit="FLOP per byte"),
-        Entry(function=run_pairs_without_reuse, values=_run("calls", "prefix", "growth"), unit="pairs"),
-    ),
-}
+from views.pricing import scenario_card
 
 
 def render(scenario: Scenario, answer: DeltaGenerator) -> None:

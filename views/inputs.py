@@ -294,7 +294,7 @@ COMPARED = Several(
     default=("MHA", "GQA-4", "MQA", "MLA", "sliding-1-in-4"),
     options=lambda: (*OTHER_LAYOUTS, *model_ids()),
     most=5,
-    shown=lambda name: f"this model as {name}" if name in OTHER_LAYOUTS else model_label(name),
+    shown=lambda name: f"as {name}" if name in OTHER_LAYOUTS else model_label(name),
 )
 ACCELERATOR = Choice(
     key="accelerator",
