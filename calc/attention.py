@@ -278,9 +278,13 @@ def window_pairs(cached: Numeric, new: Numeric, window: Numeric) -> Numeric:
 
 
 @formula(
-    r"\text{pairs} = a\,s + \frac{a(a+1)}{2} + q\,\frac{c(c+1)}{2} + \frac{e(e+1)}{2}"
+    r"\text{pairs} = a\,s + \frac{a(a+1)}{2}"
     "\n"
-    r"s = n \bmod c,\quad a = \min(g, c - s),\quad q\,c + e = g - a",
+    r"{} + q\,\frac{c(c+1)}{2} + \frac{e(e+1)}{2}"
+    "\n"
+    r"s = n \bmod c,\quad a = \min(g, c - s)"
+    "\n"
+    r"q\,c + e = g - a",
     cached=COUNT,
     new=COUNT,
     chunk=POSITIVE_COUNT,

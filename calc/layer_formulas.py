@@ -38,7 +38,7 @@ def window_tokens(tokens: Numeric, window: Numeric) -> Numeric:
     return smaller(tokens, window)
 
 
-@formula(r"k = \min(n, w - 1),\quad k = n \text{ for } w = 1", tokens=COUNT, window=POSITIVE_COUNT)
+@formula(r"k = \min(n, w - 1)" "\n" r"k = n \text{ for } w = 1", tokens=COUNT, window=POSITIVE_COUNT)
 def transformers_window_tokens(tokens: Numeric, window: Numeric) -> Numeric:
     """Tokens that a sliding layer of transformers' dynamic cache holds after a prefill.
 

@@ -14,6 +14,7 @@ from calc.model_config.reading import Reading
 from calc.model_config.rules import (
     FACTS,
     FAMILIES,
+    OF_ATTENTION,
     OF_LAYERS,
     RANGES,
     TEXT_MODELS,
@@ -105,13 +106,17 @@ def _of_gguf(path: os.PathLike) -> ModelSpec:
         model = _model(found.fields)
     except ValueError as error:
         raise ValueError(f"GGUF file, read as {found.fields['model_type']}: {error}") from None
-    for entry in model.provenance:
-        if entry.fact in RANGES and entry.source.startswith("class default"):
-            raise ValueError(f"GGUF file of a {found.fields['model_type']} model must have a key for {entry.fact}")
+    unsaid = [e.fact for e in model.provenance if e.fact in RANGES and e.source.startswith("class default")]
+    if of_cache := [fact for fact in unsaid if fact not in OF_ATTENTION]:
+        raise ValueError(f"GGUF file of a {found.fields['model_type']} model must have a key for {of_cache[0]}")
+    unknown = dict.fromkeys(OF_ATTENTION, 0) if unsaid else {}
     return replace(
         model,
         name=found.name,
-        provenance=tuple(replace(e, source=found.sources.get(e.source, e.source)) for e in model.provenance),
+        layer_groups=tuple(replace(group, **unknown) for group in model.layer_groups),
+        provenance=tuple(
+            replace(e, source=found.sources.get(e.source, e.source)) for e in model.provenance if e.fact not in unsaid
+        ),
         warnings=(*found.warnings, *model.warnings),
         unread_fields=(*found.unread, *model.unread_fields),
     )

@@ -55,6 +55,8 @@ YES_NO = (
     "gated_mlp", "tied_head", "query_key_value_bias", "attention_output_bias", "mlp_bias", "head_bias",
     "query_key_norm", "query_key_norm_per_head",
 )  # fmt: skip
+OF_ATTENTION = ("nope_width", "head_value_width")
+"""Facts that attention's FLOP depend on and no cache does: 0 in a layer where a file does not say them."""
 OF_LAYERS = ("layers", "query_heads", "kv_heads", "head_width", "max_context")
 FACTS = (*WHOLE_NUMBERS, *YES_NO)
 """Every fact that the config of a model with known parameters is read for."""
