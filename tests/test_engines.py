@@ -134,6 +134,23 @@ def test_a_windowed_layer_beyond_its_window_stops_growing_under_vllm():
     assert off.slope_bytes_per_token == 901_120  # the same table: all layers full
 
 
+def test_each_stage_of_a_pipeline_has_a_batch_in_flight_and_the_scheduler_one_more():
+    # vLLM's max_concurrent_batches with asynchronous scheduling: the stages and one.
+    gemma = model_preset("gemma-3-27b")
+    for stages in (1, 2, 4):
+        ours = sequence_memory(gemma, 131_072, engine="vllm", pipeline_parallel=stages)
+        said = sequence_memory(gemma, 131_072, engine="vllm", pipeline_parallel=stages, batches_in_flight=stages + 1)
+        assert ours == said
+        assert ours.plateau_bytes % (math.ceil((1023 + (stages + 1) * 8192) / 16) + 1) == 0
+
+
+def test_the_window_pool_of_sglang_holds_whole_pages():
+    gpt_oss = model_preset("gpt-oss-120b")
+    full = math.ceil(10_001 / 64) * 64
+    window = full * 4 // 5 // 64 * 64
+    assert sequence_bytes(gpt_oss, 10_001, engine="sglang", page_tokens=64) == (full + window) * 18 * 2 * 8 * 64 * 2
+
+
 def test_chunked_layers_keep_a_chunk_and_what_is_in_flight():
     scout = model_preset("llama-4-scout")
     memory = sequence_memory(scout, 1_000_000, engine="vllm", batched_tokens=2048, batches_in_flight=1)
@@ -174,6 +191,13 @@ def test_llama_cpp_allocates_two_caches_for_gemma_3_4b():
 def test_a_model_of_windows_alone_is_kept_in_full(engine):
     # llama.cpp reads the first Mistral as a Llama, which has no windows; SGLang splits the pool of hybrid models only.
     assert sequence_bytes(model_preset("mistral-7b-v0.1"), 32_768, engine=engine) == 32_768 * 131_072
+
+
+def test_windows_that_llama_cpp_does_not_load_are_kept_in_full():
+    config = {"model_type": "qwen2", "num_hidden_layers": 24, "use_sliding_window": True, "max_window_layers": 12,
+              "sliding_window": 4096, "num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128}  # fmt: skip
+    model = read_config(config)
+    assert sequence_bytes(model, 8192, engine="llama.cpp") == 8192 * 24 * 2 * 32 * 128 * 2
 
 
 @pytest.mark.parametrize(
@@ -314,6 +338,10 @@ def test_an_array_of_tokens_gives_what_each_gives(model, tokens, engine):
         ),
         ({"engine": "sglang", "page_tokens": 1.5}, "page_tokens must be a whole number from 1 .* got 1.5"),
         ({"engine": "vllm", "prefix_caching": 3}, "prefix_caching must be true or false, got '3'"),
+        (
+            {"engine": "llama.cpp", "value_dtype": "q4_0", "flash_attention": False},
+            "value_dtype must be a plain type without flash attention .* got q4_0",
+        ),
         ({"engine": "llama.cpp", "unified": None}, "unified must be true or false, got 'None'"),
         ({"engine": "llama.cpp", "slots": 0}, "slots must be a whole number from 1 to 65,536, got 0"),
     ],

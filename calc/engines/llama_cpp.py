@@ -11,6 +11,8 @@ from calc.parallel import heads_per_rank
 
 CELL_PADDING = 256
 STATE_DTYPE = "fp32"
+WITHOUT_WINDOWS = frozenset({"qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"})
+"""Model types whose windows llama.cpp does not load, although they may stand beside full layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,11 @@ class LlamaCpp(LayerRule):
     def __post_init__(self) -> None:
         require_no_compression(self.model, self.name)
         self.sizes.split.require_none("llama.cpp", "tensor_parallel", "data_parallel", "decode_context_parallel")
+        if not self.flash_attention and self.sizes.values.block_numbers > 1:
+            raise ValueError(
+                f"value_dtype must be a plain type without flash attention under the llama.cpp rule, got "
+                f"{self.sizes.values.name}"
+            )
         require_scalar(self.slots, count_up_to(65_536, low=1), "slots")
         require_scalar(self.ubatch_tokens, POSITIVE_COUNT, "ubatch_tokens")
         require_switches(unified=self.unified, full_windows=self.full_windows, flash_attention=self.flash_attention)
@@ -49,7 +56,8 @@ class LlamaCpp(LayerRule):
 
     def has_window(self, group: LayerGroup) -> bool:
         """Whether a layer has the smaller cache: windows alone, as in the first Mistral, are kept in full."""
-        return group.window is not None and not self.full_windows and self.has_full_layers
+        loaded = self.has_full_layers and self.model.model_type not in WITHOUT_WINDOWS
+        return group.window is not None and not self.full_windows and loaded
 
     def kept(self, group: LayerGroup, tokens: Numeric) -> Numeric:
         """Cells of a layer, of all its streams."""

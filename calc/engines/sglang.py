@@ -25,7 +25,7 @@ class Sglang(LayerRule):
     swa_full_tokens_ratio: float = 0.8
     """Tokens of the windowed layers' pool for each token of the full layers' pool (--swa-full-tokens-ratio)."""
     state_slots: int = 3
-    """Copies of a request's states: 3 with the radix cache, 1 without it."""
+    """Copies of a request's states: 3 with the radix cache, 5 with its extra buffer, 1 without it."""
 
     def __post_init__(self) -> None:
         require_no_compression(self.model, self.name)
@@ -43,7 +43,8 @@ class Sglang(LayerRule):
         whole = self.page_tokens * pages(on_rank, self.page_tokens)
         if group.window is None or not self.has_full_layers:
             return whole
-        return whole * self._ratio.numerator // self._ratio.denominator
+        share = whole * self._ratio.numerator // self._ratio.denominator
+        return share // self.page_tokens * self.page_tokens
 
     def row(self, group: LayerGroup, heads: int) -> int:
         """What a layer keeps of one token on one rank; indexed latent layers turn fp8 into rows with scales."""

@@ -113,8 +113,8 @@ class Vllm(LayerRule):
     """Tokens of a page before pages are made equal (--block-size); None: 16, and 64 for latent rows."""
     batched_tokens: int = 8192
     """Tokens scheduled at once (--max-num-batched-tokens)."""
-    batches_in_flight: int = 2
-    """Batches scheduled ahead: 2 with asynchronous scheduling, 1 without it."""
+    batches_in_flight: int | None = None
+    """Batches scheduled ahead; None: one more than there are stages, as asynchronous scheduling has it; 1 without it."""
     prefix_caching: bool = True
     """A request's states are kept twice, so that a prefix can be taken up again."""
     draft_tokens: int = 0
@@ -129,7 +129,8 @@ class Vllm(LayerRule):
         if self.block_tokens is not None:
             require_scalar(self.block_tokens, POSITIVE_COUNT, "block_tokens")
         require_scalar(self.batched_tokens, POSITIVE_COUNT, "batched_tokens")
-        require_scalar(self.batches_in_flight, count_up_to(MAX_BATCHES, low=1), "batches_in_flight")
+        if self.batches_in_flight is not None:
+            require_scalar(self.batches_in_flight, count_up_to(MAX_BATCHES, low=1), "batches_in_flight")
         require_scalar(self.draft_tokens, count_up_to(MAX_DRAFT_TOKENS), "draft_tokens")
         require_switches(prefix_caching=self.prefix_caching, hybrid_manager=self.hybrid_manager)
         if self.state_dtype is not None:
@@ -247,7 +248,8 @@ class Vllm(LayerRule):
 
     @property
     def _in_flight_tokens(self) -> int:
-        return self.batched_tokens * self.batches_in_flight
+        stages = self.sizes.split.pipeline_parallel
+        return self.batched_tokens * (stages + 1 if self.batches_in_flight is None else self.batches_in_flight)
 
     @property
     def _has_tokens(self) -> bool:
