@@ -462,6 +462,7 @@ def _sglang(
                     f"{match.rows.layers:,} {match.rows.what} = {memory_text(match.tokens * match.rows.row)} on a rank."
                     for match in matches
                 ),
+                *([] if matches or tokens else ["The line says that the pool holds nothing."]),
                 *(
                     [
                         f"Layers with a window have a pool of {log.windowed_tokens / log.full_tokens:.3g} of the others' "
