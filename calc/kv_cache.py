@@ -338,6 +338,31 @@ def _replication(rule: LayerRule, stages: tuple[range, ...]) -> float:
     return _over_stages(ideal, stages, tokens).total / kept if kept else 1.0
 
 
+def engine_remarks(model: ModelSpec, **options: Any) -> tuple[str, ...]:
+    """What to know of an engine's rule before relying on its number for a model.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+    **options
+        Format, engine, ranks and settings, as `cache_rule` takes them [each as it says].
+
+    Returns
+    -------
+    tuple of str
+        A sentence each; none where the rule keeps what must be kept [text].
+
+    Raises
+    ------
+    ValueError
+        If the model cannot be counted so.
+    LookupError
+        If a format or the engine is not known.
+    """
+    return cache_rule(model, **options).remarks()
+
+
 def context_warnings(model: ModelSpec, tokens: int) -> tuple[str, ...]:
     """What to know of a context length before relying on a number for it.
 

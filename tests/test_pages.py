@@ -298,7 +298,9 @@ def test_the_memory_page_shares_sequences_out_and_names_the_fullest_stage():
     per_group = 3  # 5 sequences in 2 groups
     assert numbers["On each of 32 ranks"] == bytes_text(per_group * 1000 * 16 * 1152)  # 16 of the 61 layers
     assert "Stage 3 of 4 is the fullest" in words(app)
-    assert numbers["All 5"] == bytes_text(5 * 4 * 1000 * 70_272)  # four ranks of a group hold the latent rows each
+    assert numbers["All 5 sequences"] == bytes_text(
+        5 * 4 * 1000 * 70_272
+    )  # four ranks of a group hold the latent rows each
 
 
 def test_settings_of_the_chosen_engine_are_in_force_and_in_the_link():
@@ -337,7 +339,7 @@ def test_the_scoreboard_stands_on_the_formulas_page_with_what_it_leaves_out():
     board = next(frame.value for frame in app.dataframe if "Stated" in frame.value)
     by_number = board.set_index(["Engine", "What is stated"])
     # talos-argocd-proxmox #1995: int(208 / 90 x 131,072)
-    assert by_number.loc[("vLLM 0.2x", "GPU KV cache size"), "Ours"] == "302,921"
+    assert by_number.loc[("vLLM 0.2x", "GPU KV cache size"), "Ours (middle)"] == "302,921"
     assert set(board["Within rounding"]) == {"yes"}
     assert "Not covered: KV buffer (koboldcpp-724-qwen15-72b-mha), 82120.0 MiB" in words(app)
 
@@ -359,7 +361,7 @@ def test_up_to_six_layouts_and_models_stand_side_by_side():
 
 
 def test_a_layout_that_the_model_cannot_have_is_named_with_the_reason():
-    app = opened(PAGES[1], model="deepseek-v3")
+    app = opened(PAGES[1], model="deepseek-v3", compared="MHA,MLA")
     app.session_state["open_compared"] = True
     app.run()
     assert not app.exception and not app.error

@@ -1,5 +1,6 @@
 """Charts as plotly figures. They know nothing of Streamlit; colour always comes with a dash or a pattern."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,18 +46,20 @@ CLASS_STYLES = {
 }
 
 
-ROW_STYLES = (
-    Style(BLUE, "solid"),
-    Style(ORANGE, "dot"),
-    Style(GREEN, "dash"),
-    Style(PINK, "dashdot"),
-    Style(GREY, "longdash"),
-    Style(GOLD, "longdashdot"),
-)
-"""Six lines that can be told apart, in the order of their rows."""
+LONG_DASH, LONG_DASH_DOT = "8px,3px", "8px,3px,2px,3px"
+"""Dashes of which a legend's short sample shows more than one."""
+ROW_STYLES = {
+    "own": Style(BLUE, "solid"),
+    "MHA": Style(ORANGE, "dot"),
+    "MQA": Style(GREEN, "dash"),
+    "MLA": Style(PINK, "dashdot"),
+    "GQA": Style(GREY, LONG_DASH),
+    "sliding": Style(GOLD, LONG_DASH_DOT),
+}
+"""Six lines that can be told apart; a layout has its own, a further model one that is left."""
 ENGINE_STYLES = {
     "ideal": Style(GREEN, "solid"),
-    "transformers": Style(GREY, "longdash"),
+    "transformers": Style(GREY, LONG_DASH),
     "vllm": Style(BLUE, "dash"),
     "sglang": Style(PINK, "dashdot"),
     "llama.cpp": Style(ORANGE, "dot"),
@@ -95,6 +98,20 @@ KINDS = {
 def layout_style(label: str) -> Style:
     """Style of a head layout by its label, such as GQA-8; a model that no layout is compared with has GQA's."""
     return LAYOUT_STYLES.get(label.split("-")[0], LAYOUT_STYLES["GQA"])
+
+
+def row_styles(names: Sequence[str]) -> dict[str, Style]:
+    """Styles of up to six rows, the first of which is the model itself; "as MHA *" has the same on every chart."""
+    layouts = {name: re.sub(r"^as (\w+).*", r"\1", name) if name.startswith("as ") else "" for name in names[1:]}
+    taken = {"own", *layouts.values()}
+    left = iter([style for layout, style in ROW_STYLES.items() if layout not in taken])
+    used: set[str] = set()
+    styles = {names[0]: ROW_STYLES["own"]}
+    for name, layout in layouts.items():
+        is_own = layout in ROW_STYLES and layout not in used
+        styles[name] = ROW_STYLES[layout] if is_own else next(left, ROW_STYLES["own"])
+        used.add(layout)
+    return styles
 
 
 def lines(

@@ -161,7 +161,7 @@ def _decode(scenario: Scenario) -> None:
         charts.lines(
             _parts(contexts, decode_flops(scenario.model, contexts)),
             PART_STYLES,
-            title="FLOP of one decoded token by tokens in the cache",
+            title="FLOP of a decoded token",
             x_title="Cached (tokens)",
             y_title="FLOP",
             logarithmic=True,

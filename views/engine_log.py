@@ -101,7 +101,7 @@ def _draw(found: Explanation) -> None:
             "What one rank's pool takes for each token the log counts.",
         ),
         (
-            "Each further token",
+            "Each further token, on one rank",
             bytes_text(found.slope_bytes_per_token),
             "What a long sequence grows by on one rank.",
         ),
@@ -109,7 +109,7 @@ def _draw(found: Explanation) -> None:
     if found.measured_bytes_per_token is not None:
         numbers.append(
             (
-                "Measured per token",
+                "Stated memory over tokens",
                 rate_text(*found.measured_bytes_per_token),
                 "From the log's own numbers, over what their rounding allows.",
             )

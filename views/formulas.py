@@ -81,7 +81,7 @@ def _scoreboard() -> None:
                     "Engine": row.engine,
                     "What is stated": row.of,
                     "Stated": _shown(row.stated),
-                    "Ours": _shown(row.ours),
+                    "Ours (middle)": _shown(row.ours),
                     "Unit": row.unit,
                     "Error (%)": 100 * row.error,
                     "Within rounding": "yes" if row.is_within_rounding else "no",

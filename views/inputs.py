@@ -225,7 +225,7 @@ KV_DTYPE = Choice(
 )
 VALUE_DTYPE = Choice(
     key="value_dtype",
-    label="Format of values",
+    label="Value format (if another)",
     help="Format of the values, where it is another than that of the keys: under the rules ideal and llama.cpp.",
     default=AS_KEYS,
     options=lambda: (AS_KEYS, *kv_format_names()),
@@ -233,7 +233,7 @@ VALUE_DTYPE = Choice(
 )
 ENGINE = Choice(
     key="engine",
-    label="Allocation rule",
+    label="Engine (allocation rule)",
     help="ideal: what any implementation must keep. transformers: what its dynamic cache holds after a prefill. vllm, "
     "sglang, llama.cpp: what one request of this length takes there, by the rule of the version that the answer names.",
     default="ideal",
@@ -291,7 +291,7 @@ COMPARED = Several(
     key="compared",
     label="Compared with",
     help="Up to five: this model under another layout, or other models.",
-    default=("MHA", "GQA-4", "MQA", "MLA", "sliding-1-in-4"),
+    default=("MQA", "MLA", "sliding-1-in-4"),
     options=lambda: (*OTHER_LAYOUTS, *model_ids()),
     most=5,
     shown=lambda name: f"as {name}" if name in OTHER_LAYOUTS else model_label(name),

@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from calc.engines import engine_version
 from calc.formats import bytes_text, count_text
-from calc.kv_cache import SequenceMemory, context_warnings, layer_bytes, sequence_memory
+from calc.kv_cache import SequenceMemory, context_warnings, engine_remarks, layer_bytes, sequence_memory
 from calc.layouts import layouts_to_compare
 from calc.model_spec import LayerGroup, ModelSpec
 from calc.units import GIB
@@ -52,7 +52,7 @@ def _headline(scenario: Scenario, spread: SequenceMemory) -> None:
                 "What one conversation keeps, over all ranks, replicas counted.",
             ),
             (
-                f"All {count_text(scenario.sequences)}" if scenario.sequences > 1 else "On all ranks",
+                f"All {count_text(scenario.sequences)} sequences" if scenario.sequences > 1 else "On all ranks",
                 bytes_text(spread.bytes * scenario.sequences),
                 "Over all ranks, replicas counted.",
             ),
@@ -95,6 +95,7 @@ def _remarks(scenario: Scenario, layouts: dict[str, ModelSpec], spread: Sequence
     """What the number is made of, a sentence each."""
     if scenario.engine != "ideal":
         yield f"Counted as {text.text_only(engine_version(scenario.engine))} allocates."
+        yield from map(text.text_only, engine_remarks(scenario.model, **scenario.on_all_ranks))
     yield f"This model is {own_name(scenario, layouts)}."
     others = [
         f"{bytes_text(sequence_memory(same, scenario.tokens, **scenario.on_one_rank).bytes)} as {name}"
@@ -105,9 +106,9 @@ def _remarks(scenario: Scenario, layouts: dict[str, ModelSpec], spread: Sequence
         alone = " on one rank" if scenario.accelerators > 1 else ""
         yield f"One sequence would take {' or '.join(others)}{alone}."
     if spread.floor_bytes:
-        yield f"{bytes_text(spread.floor_bytes)} of a sequence stand before its first token."
+        yield f"{bytes_text(spread.floor_bytes)} of a sequence stand before its first token (floor)."
     if spread.plateau_bytes:
-        yield f"Layers with a window take {bytes_text(spread.plateau_bytes)} once it is full, and no more after that."
+        yield f"Layers with a window take {bytes_text(spread.plateau_bytes)} once it is full, and no more (plateau)."
     if spread.replication > 1:
         yield f"Over all ranks {spread.replication:.3g} times as much is stored as on one, since parts are replicated."
     if len({stage.bytes_per_rank for stage in spread.stages}) > 1:
@@ -151,7 +152,7 @@ def _curves(scenario: Scenario, layouts: dict[str, ModelSpec]):
             for name, same in layouts.items()
         },
         {name: charts.layout_style(name) for name in layouts},
-        title="KV cache of one sequence" + (", on one rank" if scenario.accelerators > 1 else ""),
+        title="KV cache of one sequence" + (", unsplit on one rank" if scenario.accelerators > 1 else ""),
         x_title="Context (tokens)",
         y_title="GiB",
         marks={"your context": scenario.tokens},
@@ -166,7 +167,7 @@ def _layout_table(scenario: Scenario, layouts: dict[str, ModelSpec]) -> pd.DataF
             {
                 "Layout": name + (" (this model)" if same is scenario.model else ""),
                 "KV heads": max(group.kv_heads for group in same.layer_groups),
-                "Bytes per token": memories[name].slope_bytes_per_token,
+                "Each further token (bytes)": memories[name].slope_bytes_per_token,
                 f"At {count_text(scenario.tokens)} tokens": bytes_text(memories[name].bytes),
                 "Against this model": memories[name].bytes / own if own else None,
             }

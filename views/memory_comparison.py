@@ -54,7 +54,7 @@ def _curves(scenario: Scenario, rows: tuple[Compared, ...], names: tuple[str, ..
             name: (contexts, sequence_bytes(row.model, contexts, kv_dtype=scenario.kv_dtype) / GIB)
             for name, row in zip(names, rows)
         },
-        dict(zip(names, charts.ROW_STYLES)),
+        charts.row_styles(names),
         title="KV cache of one sequence",
         x_title="Context (tokens)",
         y_title="GiB",
@@ -70,9 +70,9 @@ def _bytes_table(rows: tuple[Compared, ...], names: tuple[str, ...]) -> pd.DataF
                 "One sequence": bytes_text(row.bytes),
                 "On each rank": _known(row.bytes_per_rank, bytes_text),
                 "Parameters": _known(row.parameters, count_text),
-                "Against the first": _known(row.parameters_change, lambda number: f"{number:+,}"),
+                "Parameters against the first": _known(row.parameters_change, lambda number: f"{number:+,}"),
                 "Break-even (tokens)": _known(row.break_even_tokens, count_text),
-                "As sequences": _known(row.break_even_sequences, lambda number: f"{number:,.3g}"),
+                "Break-even (sequences)": _known(row.break_even_sequences, lambda number: f"{number:,.3g}"),
             }
             for name, row in zip(names, rows)
         ]
@@ -85,7 +85,7 @@ def _decode_table(rows: tuple[Compared, ...], names: tuple[str, ...]) -> pd.Data
             {
                 "Model or layout": name,
                 "Decoding a token": _known(row.decode_flops, flops_text),
-                "Of it attention": _known(row.decode_attention_flops, flops_text),
+                "of which attention": _known(row.decode_attention_flops, flops_text),
                 "Attention FLOP per byte of cache": _known(row.attention_intensity, lambda number: f"{number:.3g}"),
             }
             for name, row in zip(names, rows)

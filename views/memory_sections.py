@@ -1,6 +1,7 @@
 """The closed sections of the Memory page: the layers as a picture, engines, ranks, formats, contexts, facts."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import streamlit as st
 from calc.engines import ENGINES, engine_version
 from calc.engines.vllm import Vllm
 from calc.formats import bytes_text, count_text
-from calc.kv_cache import SequenceMemory, cache_rule, kv_cache_bytes, layer_bytes, sequence_memory
+from calc.kv_cache import SequenceMemory, cache_rule, engine_remarks, kv_cache_bytes, layer_bytes, sequence_memory
 from calc.kv_formats import bytes_per_number, kv_format, kv_format_names
 from calc.model_spec import ModelSpec
 from calc.names import UnknownName
@@ -60,15 +61,13 @@ def _picture(scenario: Scenario) -> None:
 
 def _engines(scenario: Scenario) -> None:
     """Every rule's floor, slope and plateau; an engine that cannot hold the model says why."""
-    own = dict(scenario.settings)
-    rows, curves, refused = [], {}, []
+    rows, curves, remarks, refused = [], {}, [], []
     contexts = np.linspace(0, 2 * scenario.tokens, 101).round().astype(np.int64)
     for engine in ENGINES:
-        options = {**scenario.on_one_rank, "engine": engine}
-        if engine != scenario.engine:
-            options = {name: value for name, value in options.items() if name not in own}
+        options = _options_of(scenario, engine)
         try:
             memory = sequence_memory(scenario.model, scenario.tokens, **options)
+            remarks += engine_remarks(scenario.model, **options)
             curves[engine] = contexts, sequence_memory(scenario.model, contexts, **options).bytes / GIB
         except ValueError as problem:
             refused.append(f"**{text.text_only(engine)}**: {text.text_only(str(problem))}.")
@@ -79,7 +78,7 @@ def _engines(scenario: Scenario) -> None:
                 f"At {count_text(scenario.tokens)} tokens": bytes_text(memory.bytes),
                 "Before the first token": bytes_text(memory.floor_bytes),
                 "Each further token": bytes_text(memory.slope_bytes_per_token),
-                "Full windows": bytes_text(memory.plateau_bytes),
+                "Windows, once full": bytes_text(memory.plateau_bytes),
             }
         )
     if rows:
@@ -97,12 +96,18 @@ def _engines(scenario: Scenario) -> None:
         )
         text.table(pd.DataFrame(rows), "engines", "One sequence on one rank under every engine's rule")
     text.bullet_list(refused)
+    text.bullet_list([text.text_only(remark) for remark in remarks])
     st.caption(
         "One sequence on one rank. vllm, sglang and llama.cpp: what one request of this length takes. Another engine than "
-        "the chosen one is counted with its default settings. sglang gives windowed layers a share of the full layers' "
-        "tokens, whatever the window."
+        "the chosen one is counted with its default settings."
     )
     _pages(scenario)
+
+
+def _options_of(scenario: Scenario, engine: str) -> dict[str, Any]:
+    """One rank under an engine's rule; the settings typed belong to the chosen engine."""
+    typed = dict(scenario.settings) if engine != scenario.engine else {}
+    return {**{name: v for name, v in scenario.on_one_rank.items() if name not in typed}, "engine": engine}
 
 
 def _pages(scenario: Scenario) -> None:
@@ -126,8 +131,8 @@ def _pages(scenario: Scenario) -> None:
                     "Layers": len(group.layers),
                     "Padding layers": group.padding_layers,
                     "Tokens a page": f"{group.page.block_tokens:,}" if group.page.block_tokens else "a state",
-                    "Page of a layer": bytes_text(group.page.page_bytes),
-                    "Of it padding": bytes_text(group.page.page_bytes - group.page.used_bytes),
+                    "Page size": bytes_text(group.page.page_bytes),
+                    "of which padding": bytes_text(group.page.page_bytes - group.page.used_bytes),
                     "Pages": rule.request_pages(group.page, scenario.tokens),
                 }
                 for number, group in enumerate(groups, start=1)
@@ -201,18 +206,16 @@ def _formats(scenario: Scenario) -> None:
         rows.append(
             {
                 "Format": name,
-                "Packed as": packed.label,
                 "Bits per number": bits,
                 "One sequence": size,
                 "Known to": "all"
                 if len(packed.engines) == len(ENGINES) - 1
-                else ", ".join(packed.engines) or "none here",
+                else ", ".join(packed.engines) or "no engine here",
+                "Packed as": packed.label,
             }
         )
     text.table(pd.DataFrame(rows), "formats", "The cache of one sequence in every format")
-    st.caption(
-        "Bits are true ones, scales and offsets included; by the ideal rule, on one rank. States keep their types."
-    )
+    st.caption("Bits include scales and offsets; by the ideal rule, on one rank. Recurrent states are not affected.")
 
 
 def _ladder(scenario: Scenario, layouts: dict[str, ModelSpec]) -> None:

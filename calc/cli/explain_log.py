@@ -94,7 +94,9 @@ def _text(lines: tuple[str, ...], file: str | None) -> str:
 
 def _lines(name: str, found: Explanation) -> list[str]:
     measured = (
-        [] if found.measured_bytes_per_token is None else [f"measured {rate_text(*found.measured_bytes_per_token)}"]
+        []
+        if found.measured_bytes_per_token is None
+        else [f"stated memory over tokens {rate_text(*found.measured_bytes_per_token)}"]
     )
     slope = (
         []

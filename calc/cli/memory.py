@@ -13,11 +13,21 @@ from calc.comparison import choices_of, comparison
 from calc.engines import ENGINES, engine_settings, engine_version
 from calc.engines.vllm import Vllm
 from calc.formats import bytes_text, count_text, flops_text
-from calc.kv_cache import SequenceMemory, cache_rule, context_warnings, sequence_bytes, sequence_memory
+from calc.kv_cache import (
+    SequenceMemory,
+    cache_rule,
+    context_warnings,
+    engine_remarks,
+    sequence_bytes,
+    sequence_memory,
+)
 from calc.kv_formats import kv_format_names
 from calc.layouts import ANOTHER_MODEL, LAYOUTS, WINDOW, layouts_to_compare
 from calc.model_spec import ModelSpec
 from calc.numeric import POSITIVE_COUNT, require
+
+MOST_LISTED = 16
+"""Layers of a kind that are listed one by one."""
 
 
 @click.command("memory")
@@ -77,7 +87,8 @@ def command(
     """KV cache of one sequence as an engine allocates it, and the same model as MHA, GQA and MQA."""
     engine = options["engine"]
     if "help" in assignments:
-        click.echo("\n".join(f"{name} (default: {value})" for name, value in engine_settings(engine).items()))
+        settings = [f"{name} (default: {value})" for name, value in engine_settings(engine).items()]
+        click.echo("\n".join(settings or [f"the {engine} rule has no settings"]))
         return
     require(sequences, POSITIVE_COUNT, "sequences")
     options = {**options, **_settings(engine, assignments)}
@@ -113,8 +124,6 @@ def command(
     lines = [
         f"{model.name}: {model.layout}, {model.layers} layers, {_format_text(options)} cache, {engine} rule"
         + (f" ({engine_version(engine)})" if engine != "ideal" else ""),
-        f"KV cache at {count_text(tokens, 'tokens')}  {bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
-        *_rank_lines(memory, options),
         *(
             [
                 f"All {count_text(sequences, 'sequences')}  {bytes_text(memory.bytes * sequences)}, "
@@ -123,13 +132,21 @@ def command(
             if sequences > 1
             else []
         ),
-        f"Per token  {memory.slope_bytes_per_token:,.10g} bytes",
+        f"{'One sequence' if sequences > 1 else 'KV cache'} at {count_text(tokens, 'tokens')}  "
+        f"{bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
+        *_rank_lines(memory, options),
+        f"Each further token  {memory.slope_bytes_per_token:,.10g} bytes",
         *(
             f"{name}  {bytes_text(size)}"
-            for name, size in (("Before the first token", memory.floor_bytes), ("Full windows", memory.plateau_bytes))
+            for name, size in (
+                ("Before the first token", memory.floor_bytes),
+                ("Windows, once full", memory.plateau_bytes),
+            )
             if size
         ),
+        *_kind_lines(model),
         *_group_lines(groups),
+        *engine_remarks(model, **options),
         *([f"On one rank, under other head layouts ({ANOTHER_MODEL}):"] if len(layouts) > 1 else []),
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items() if len(layouts) > 1),
         *_comparison_lines(rows, refused),
@@ -212,13 +229,28 @@ def _comparison_lines(rows: list[dict[str, Any]], refused: Sequence[str]) -> lis
         return []
     lines = [f"Compared by the ideal rule; * is {ANOTHER_MODEL}:"]
     for row in rows:
-        flops, break_even = row["decode_flops"], row["break_even_tokens"]
+        change, flops, break_even = row["parameters_change"], row["decode_flops"], row["break_even_tokens"]
         lines.append(
             f"  {row['name']:24}{bytes_text(row['bytes']):>12}"
-            + (f"  {flops_text(flops)} a decoded token" if flops is not None else "")
+            + (f"  {change:+,} parameters" if change is not None else "")
+            + (f", {flops_text(flops)} a decoded token" if flops is not None else "")
             + (f", break-even {count_text(break_even, 'tokens')}" if break_even is not None else "")
         )
+    lines.append("Break-even: tokens in all caches of a batch at which a step reads as much cache as weights (bf16)")
     return [*lines, *refused, *(f"{row['name']}: {reason}" for row in rows for reason in row["unknown"])]
+
+
+def _kind_lines(model: ModelSpec) -> list[str]:
+    """Which layers are of which kind, where there are several."""
+    if len(model.layer_groups) < 2:
+        return []
+    lines = []
+    for number, group in enumerate(model.layer_groups):
+        own = [index + 1 for index, other in enumerate(model.groups_in_order) if other == number]
+        window = f" (window {count_text(group.window, 'tokens')})" if group.window else ""
+        listed = f": {', '.join(map(str, own))}" if len(own) <= MOST_LISTED else ""
+        lines.append(f"{count_text(group.layers, f'{group.kind} layers')}{window}{listed}")
+    return lines
 
 
 def _group_lines(groups: list[dict[str, Any]]) -> list[str]:

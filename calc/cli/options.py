@@ -29,7 +29,11 @@ class Whole(click.ParamType):
             return value
         value = value.strip()
         if not WHOLE_NUMBER.fullmatch(value) or len(value) > MAX_DIGITS:
-            self.fail(f"must be a whole number of at most {MAX_DIGITS} digits, got {value[:60]!r}", param, ctx)
+            self.fail(
+                f"must be a whole number such as 64000 or 64,000, of at most {MAX_DIGITS} digits, got {value[:60]!r}",
+                param,
+                ctx,
+            )
         return int(value.replace(",", "").replace("_", ""))
 
 

@@ -1,6 +1,6 @@
 """The log explainer: what a line of an engine's log says of a model's cache, by which rule, or that it cannot be."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ SWAP_GIB = 4
 """Swap space of vLLM V0 on each rank (--swap-space)."""
 GIBIBYTES = Range(low=0.001, high=1_000_000, whole=False)
 OTHER_RANKS = (2, 4, 8, 16)
+COMMON_FORMATS = ("bf16", "fp8")
 OTHER_BLOCKS = (8, 32, 64, 128, 256)
 MAX_GUESSES = 3
 SERVING = ("vllm", "sglang", "llama.cpp")
@@ -111,7 +112,7 @@ def explain_log(
         "value_dtype": value_dtype,
     }
     others = [require_scalar(length, POSITIVE_COUNT, "other_max_len") for length in other_max_len]
-    lengths = sorted({*([max(1, max_len // 2), 2 * max_len] if max_len else []), *others})
+    lengths = sorted({*([max(1, max_len // 2), max_len, 2 * max_len] if max_len else []), *others})
     swap_bytes = int(require_scalar(swap_gib, GIBIBYTES, "swap_gib") * GIB)
     settings = _settings(log, settings)
 
@@ -187,9 +188,22 @@ def _settings(log: Log, settings: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _guesses(model: ModelSpec, log: Log, options: dict[str, Any], readings: Any) -> Iterator[str]:
-    """What else would make a rule fit, of a short list of things that people and engines mix up."""
-    for words, other, changed in _alternatives(model, log, options):
+def _guesses(
+    model: ModelSpec, log: Log, options: dict[str, Any], readings: Callable[..., list[Reading]]
+) -> Iterator[str]:
+    """What else would make a rule fit, of a short list of things that people and engines mix up.
+
+    Two things at once, a format and a number of ranks, are tried where no single one fits.
+    """
+    single = list(_fitting(_alternatives(model, log, options), log, readings))
+    yield from single or _fitting(_pairs(model, log, options), log, readings)
+
+
+def _fitting(
+    alternatives: Iterable[tuple[str, ModelSpec, dict]], log: Log, readings: Callable[..., list[Reading]]
+) -> Iterator[str]:
+    """The alternatives under which a rule fits, with what it makes of them."""
+    for words, other, changed in alternatives:
         try:
             fitting = [reading for reading in readings(other, **changed) if reading.fits]
         except (ValueError, UnknownName):
@@ -199,7 +213,17 @@ def _guesses(model: ModelSpec, log: Log, options: dict[str, Any], readings: Any)
             yield f"{words}: {fitting[0].bytes_per_token:,.6g} bytes per token"
 
 
+def _pairs(model: ModelSpec, log: Log, options: dict[str, Any]) -> Iterator[tuple[str, ModelSpec, dict]]:
+    """A format and a number of ranks that nobody named."""
+    for name in COMMON_FORMATS:
+        for ranks in OTHER_RANKS:
+            if name != options["kv_dtype"] and ranks != options["tensor_parallel"]:
+                changed = {"kv_dtype": name, "tensor_parallel": ranks}
+                yield f"the cache is in {name} and tensor_parallel is {ranks}", model, changed
+
+
 def _alternatives(model: ModelSpec, log: Log, options: dict[str, Any]) -> Iterator[tuple[str, ModelSpec, dict]]:
+    """One thing that may have been mixed up."""
     seen = {kv_format(options["kv_dtype"]).row(HEAD_WIDTH) if not _for_latents(options["kv_dtype"]) else 0}
     for name in kv_format_names(log.engine if log.engine in SERVING else "ideal"):
         size = 0 if _for_latents(name) else kv_format(name).row(HEAD_WIDTH)
@@ -262,9 +286,14 @@ def _explanation(
         if guesses:
             sentences.append(f"What would, as a guess: {', or '.join(guesses)}.")
     if best.measured_bytes_per_token is not None:
-        sentences.append(f"The log's own numbers make {rate_text(*best.measured_bytes_per_token)} bytes per token.")
+        sentences.append(
+            f"The memory that is stated, over the tokens, makes {rate_text(*best.measured_bytes_per_token)} bytes per "
+            "token; what is left over of it does not fill a block."
+        )
     if best.other_lengths and log.engine == "vllm":
-        sentences.append("Another max_len also moves the memory that is left, which the rule takes as it is.")
+        sentences.append(
+            "At another max_len the memory is held constant here; an engine measures it anew, so that it moves."
+        )
     return Explanation(
         engine=log.engine,
         rule=best.rule,

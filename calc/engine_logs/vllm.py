@@ -26,7 +26,6 @@ FIRST_CURRENT, LAST_GROUPED = (0, 20), (0, 21)
 NO_HYBRIDS = "the hybrid manager is off"
 RANK_SPREAD = Fraction(3, 100)
 """By how much less memory than on the rank that printed it another rank may have: one public log shows 1.1 %."""
-MAX_LEN_NAME = "--max-len"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +111,8 @@ def vllm_readings(
                 readings += [reading] if reading is not None else []
     if left_out and not any(reading.fits for reading in readings):
         raise ValueError(
-            f"max_len must be known to read these lines for a model of {' and '.join(sorted(_kinds(model)))} layers: "
-            f"what a pool holds depends on it; give it with {MAX_LEN_NAME}"
+            f"max_len (--max-len) must be known to read these lines for a model of "
+            f"{' and '.join(sorted(_kinds(model)))} layers: what a pool holds depends on the longest sequence"
         )
     if not readings:
         raise ValueError("no version of vLLM that prints these lines is known to serve such a model")

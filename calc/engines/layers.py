@@ -202,6 +202,10 @@ class LayerRule:
         """What a layer keeps of a state on one rank."""
         return self.sizes.state_bytes(state, state.columns, state.dtype)
 
+    def remarks(self) -> tuple[str, ...]:
+        """What to know of the rule for this model, a sentence each."""
+        return ()
+
     @property
     def has_full_layers(self) -> bool:
         """Whether any layer keeps every token: some engines give windows a cache of their own only beside such layers."""

@@ -62,6 +62,21 @@ class Sglang(LayerRule):
         """All slots of a state."""
         return self.state_slots * self.sizes.state_bytes(state, state.columns, state.dtype)
 
+    def remarks(self) -> tuple[str, ...]:
+        """What windowed layers are given, and how many copies of states there are."""
+        said = []
+        if self.full_windows_at and self.has_full_layers:
+            said.append(
+                f"SGLang gives each windowed layer room for {self.swa_full_tokens_ratio:g} of the full layers' tokens "
+                "(swa_full_tokens_ratio), whatever the window: the share of a pool, not what one request fills."
+            )
+        if any(group.states for group in self.model.layer_groups):
+            said.append(
+                f"SGLang keeps {self.state_slots} copies of a request's states; 5 where it chooses the extra buffer, 1 "
+                "without the radix cache."
+            )
+        return tuple(said)
+
     @property
     def step(self) -> int:
         """Tokens after which growth repeats itself: whole pages and whole shares of them."""

@@ -235,6 +235,17 @@ class Vllm(LayerRule):
         sizes = [times(self.request_pages(group.page, tokens), group.page.page_bytes) for group in own]
         return times(total(sizes), self.sizes.split.attention_ranks)
 
+    def remarks(self) -> tuple[str, ...]:
+        """What a window is given besides, and what the number stands for."""
+        windows = {group.page.window for group in self.page_groups() if group.page.window}
+        if not windows:
+            return ()
+        return (
+            f"vLLM plans this much for one request; beside a window of {' or '.join(f'{w:,}' for w in sorted(windows))} it "
+            f"keeps room for the {self._in_flight_tokens:,} tokens in flight (batched tokens x batches), which requests "
+            "that run together share.",
+        )
+
     @property
     def step(self) -> int:
         """Tokens after which growth repeats itself."""
