@@ -8,7 +8,7 @@ import numpy as np
 
 from calc.engines import engine_rule
 from calc.engines.ideal import Ideal
-from calc.engines.layers import LayerParts, LayerRule, Sizes
+from calc.engines.layers import LayerRule, Sizes
 from calc.kv_formats import kv_format
 from calc.model_spec import ModelSpec
 from calc.numeric import COUNT, POSITIVE, Numeric, formula, larger, require, require_scalar
@@ -97,7 +97,7 @@ class SequenceMemory:
     @property
     def worst_stage(self) -> int:
         """Index of the stage whose ranks hold most, of the longest sequence where there are several."""
-        sizes = [np.max(stage.bytes_per_rank) for stage in self.stages]
+        sizes = [np.max(stage.bytes_per_rank, initial=0) for stage in self.stages]
         return sizes.index(max(sizes))
 
 
@@ -217,10 +217,13 @@ def sequence_memory(model: ModelSpec, tokens: Numeric, **options: Any) -> Sequen
     tokens = require(tokens, COUNT, "tokens")
     rule = cache_rule(model, **options)
     stages = pipeline_stages(model.layers, rule.sizes.split.pipeline_parallel)
-    held = tuple(StageMemory(layers=layers, bytes_per_rank=rule.stage(layers, tokens).total) for layers in stages)
-    one_step, far = _over_stages(rule, stages, rule.step), _over_stages(rule, stages, rule.full_windows_at)
+    held = tuple(
+        StageMemory(layers=layers, bytes_per_rank=parts.total)
+        for layers, parts in zip(stages, rule.stages(stages, tokens))
+    )
+    one_step, far = rule.all_ranks(stages, rule.step), rule.all_ranks(stages, rule.full_windows_at)
     return SequenceMemory(
-        bytes=_over_stages(rule, stages, tokens).total,
+        bytes=rule.all_ranks(stages, tokens).total,
         bytes_per_rank=functools.reduce(larger, (stage.bytes_per_rank for stage in held)),
         floor_bytes=one_step.fixed,
         slope_bytes_per_token=_mean(one_step.growing, rule.step),
@@ -281,7 +284,7 @@ def sequence_bytes(
     tokens = require(tokens, COUNT, "tokens")
     rule = cache_rule(model, kv_dtype=kv_dtype, engine=engine, tensor_parallel=tensor_parallel, **options)
     stages = pipeline_stages(model.layers, rule.sizes.split.pipeline_parallel)
-    return _over_stages(rule, stages, tokens).total
+    return rule.all_ranks(stages, tokens).total
 
 
 def layer_bytes(model: ModelSpec, tokens: Numeric, **options: Any) -> tuple[LayerBytes, ...]:
@@ -319,11 +322,6 @@ def layer_bytes(model: ModelSpec, tokens: Numeric, **options: Any) -> tuple[Laye
     return tuple(of_group[index] for index in order)
 
 
-def _over_stages(rule: LayerRule, stages: tuple[range, ...], tokens: Numeric) -> LayerParts:
-    """What all ranks of all stages keep."""
-    return LayerParts.sum(rule.all_ranks(layers, tokens) for layers in stages)
-
-
 def _mean(growth: int, tokens: int) -> int | float:
     return growth // tokens if growth % tokens == 0 else growth / tokens
 
@@ -334,8 +332,8 @@ def _replication(rule: LayerRule, stages: tuple[range, ...]) -> float:
     tokens = rule.sizes.split.decode_context_parallel * max(1, ideal.full_windows_at)
     alone = Ideal(model=rule.model, sizes=replace(rule.sizes, split=Split()))
     everything = (range(rule.model.layers),)
-    kept = _over_stages(alone, everything, tokens).total
-    return _over_stages(ideal, stages, tokens).total / kept if kept else 1.0
+    kept = alone.all_ranks(everything, tokens).total
+    return ideal.all_ranks(stages, tokens).total / kept if kept else 1.0
 
 
 def engine_remarks(model: ModelSpec, **options: Any) -> tuple[str, ...]:

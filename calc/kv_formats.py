@@ -33,7 +33,7 @@ class KVFormat:
     def row(self, width: int) -> int:
         """Bytes of one head's key or value of a token; a width that blocks do not fill is refused."""
         if self.is_for_latent_rows:
-            raise ValueError(f"kv_dtype {self.name} is for latent rows only, and this layer has keys and values")
+            raise ValueError(f"KV format {self.name} is for latent rows only, and this layer has keys and values")
         return self._packed(width)
 
     def latent_row(self, latent_width: int, rope_width: int) -> int:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from calc.model_spec import State
-from calc.numeric import POSITIVE_COUNT, count_up_to, require, require_scalar
+from calc.numeric import POSITIVE_COUNT, count_up_to, require_scalar
 
 RANKS = count_up_to(65_536, low=1)
+STAGES = count_up_to(1000, low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,8 @@ class Split:
 
     def __post_init__(self) -> None:
         for name in ("tensor_parallel", "data_parallel", "decode_context_parallel", "pipeline_parallel"):
-            require_scalar(getattr(self, name), RANKS, name)
+            allowed = STAGES if name == "pipeline_parallel" else RANKS
+            object.__setattr__(self, name, require_scalar(getattr(self, name), allowed, name))
         if self.tensor_parallel % self.data_parallel:
             raise ValueError(
                 f"data_parallel must divide the {self.tensor_parallel} tensor-parallel ranks, got {self.data_parallel}"
@@ -150,7 +152,7 @@ def pipeline_stages(layers: int, stages: int) -> tuple[range, ...]:
     >>> [len(stage) for stage in pipeline_stages(61, 4)]
     [15, 15, 16, 15]
     """
-    require(stages, RANKS, "pipeline_parallel")
+    stages = require_scalar(stages, STAGES, "pipeline_parallel")
     if stages > layers:
         raise ValueError(f"pipeline_parallel must be at most the {layers} layers of the model, got {stages}")
     sizes = [layers // stages] * stages

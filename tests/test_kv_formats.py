@@ -58,7 +58,7 @@ def test_a_width_that_blocks_do_not_fill_is_refused_with_all_three_numbers():
 
 @pytest.mark.parametrize("name", ["fp8_ds_mla", "nvfp4_ds_mla"])
 def test_a_format_of_latent_rows_holds_no_keys_and_values(name):
-    with pytest.raises(ValueError, match=f"kv_dtype {name} is for latent rows only"):
+    with pytest.raises(ValueError, match=f"KV format {name} is for latent rows only"):
         kv_format(name).row(128)
 
 

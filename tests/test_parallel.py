@@ -114,7 +114,7 @@ def test_no_split_holds_less_than_the_model_and_ranks_add_up(kv_heads, times, gr
         ("qwen3.5-27b", {"tensor_parallel": 8, "decode_context_parallel": 2}, "must be 1 for layers of kind recurrent"),
         ("gpt2", {"pipeline_parallel": 13}, "pipeline_parallel must be at most the 12 layers of the model, got 13"),
         ("gpt2", {"data_parallel": 0}, "data_parallel must be a whole number from 1 to 65,536, got 0"),
-        ("gpt2", {"pipeline_parallel": 2.5}, "pipeline_parallel must be a whole number from 1 to 65,536, got 2.5"),
+        ("gpt2", {"pipeline_parallel": 2.5}, "pipeline_parallel must be a whole number from 1 to 1,000, got 2.5"),
         ("llama-3.1-8b", {"tensor_parallel": 8, "decode_context_parallel": 2, "engine": "vllm"}, "at most the 8 ranks"),
         (
             "llama-3.1-8b",

@@ -330,9 +330,9 @@ def test_blocks_of_compressed_tokens_step_with_the_context():
             sequence_bytes(model, 1, engine=engine)
 
 
-@pytest.mark.parametrize("ratios", [[0, 4, 5], [0, "x", 4], "0,4,128", [[4], 0, 4], {"0": 4}])
+@pytest.mark.parametrize("ratios", [[0, 4], [0, 4, 5], [0, "x", 4], "0,4,128", [[4], 0, 4], {"0": 4}])
 def test_ratios_that_stand_for_no_layer_kind_are_refused(ratios):
-    with pytest.raises(ValueError, match="compress_ratios must be a list of"):
+    with pytest.raises(ValueError, match=r"compress_ratios(\[\d\])? must be"):
         read_config({"model_type": "deepseek_v4", "num_hidden_layers": 3, "compress_ratios": ratios})
 
 

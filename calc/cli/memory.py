@@ -10,7 +10,7 @@ import click
 
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
 from calc.comparison import choices_of, comparison
-from calc.engines import ENGINES, engine_settings, engine_version
+from calc.engines import ENGINES, engine_name, engine_settings, engine_version
 from calc.engines.vllm import Vllm
 from calc.formats import bytes_text, count_text, flops_text
 from calc.kv_cache import (
@@ -85,7 +85,7 @@ def command(
     **options: Any,
 ) -> None:
     """KV cache of one sequence as an engine allocates it, and the same model as MHA, GQA and MQA."""
-    engine = options["engine"]
+    engine = options["engine"] = engine_name(options["engine"])
     if "help" in assignments:
         settings = [f"{name} (default: {value})" for name, value in engine_settings(engine).items()]
         click.echo("\n".join(settings or [f"the {engine} rule has no settings"]))
@@ -168,7 +168,7 @@ def _settings(engine: str, assignments: Sequence[str]) -> dict[str, Any]:
             )
         try:
             settings[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             settings[name] = text
     return settings
 

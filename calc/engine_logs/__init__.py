@@ -14,12 +14,13 @@ from calc.formats import bytes_text
 from calc.kv_formats import kv_format, kv_format_names
 from calc.model_spec import OTHER_KINDS, LayerGroup, ModelSpec
 from calc.names import UnknownName
-from calc.numeric import POSITIVE_COUNT, Range, require_scalar
+from calc.numeric import Range, count_up_to, require_scalar
 from calc.parallel import RANKS
 from calc.units import GIB
 
 SWAP_GIB = 4
 """Swap space of vLLM V0 on each rank (--swap-space)."""
+LONGEST = count_up_to(10**12, low=1)
 GIBIBYTES = Range(low=0.001, high=1_000_000, whole=False)
 OTHER_RANKS = (2, 4, 8, 16)
 COMMON_FORMATS = ("bf16", "fp8")
@@ -111,7 +112,7 @@ def explain_log(
         "kv_dtype": _format(kv_dtype, log),
         "value_dtype": value_dtype,
     }
-    others = [require_scalar(length, POSITIVE_COUNT, "other_max_len") for length in other_max_len]
+    others = [require_scalar(length, LONGEST, "other_max_len") for length in other_max_len]
     lengths = sorted({*([max(1, max_len // 2), max_len, 2 * max_len] if max_len else []), *others})
     swap_bytes = int(require_scalar(swap_gib, GIBIBYTES, "swap_gib") * GIB)
     settings = _settings(log, settings)
@@ -141,7 +142,7 @@ def _with_options(log: Log, available_gib: str | float | None, max_len: int | No
             )
         log = replace(log, available=log.available or given)
     if max_len is not None:
-        max_len = require_scalar(max_len, POSITIVE_COUNT, "max_len")
+        max_len = require_scalar(max_len, LONGEST, "max_len")
         if log.engine == "vllm" and log.max_len not in (None, max_len):
             raise ValueError(f"max_len must be what the lines say, {log.max_len:,}, got {max_len:,}")
     return log, max_len or log.max_len or log.refused_max_len
@@ -279,7 +280,11 @@ def _explanation(
     sentences = list(best.sentences)
     if best.assumptions:
         sentences.append(f"This assumes what the lines do not say: {'; '.join(best.assumptions)}.")
-    if best.measured_bytes_per_token is None and best.pool_bytes:
+    if log.several:
+        sentences.append(
+            f"Lines differ in {' and '.join(sorted(set(log.several)))}: the smallest is taken, as it is among ranks."
+        )
+    if log.available is None and best.measured_bytes_per_token is None and best.pool_bytes:
         sentences.append("The memory that was available is not known, so that only the numbers' form is checked.")
     if not fitting:
         sentences.append(f"No rule known here gives these numbers: {'; '.join(best.problems)}.")

@@ -9,7 +9,8 @@ from calc.units import GIB, MIB
 
 MAX_CHARACTERS = 2_000_000
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_WHOLE = r"\d+(?:[,_]\d+)*"
+_WHOLE = r"(?<![\d,_])\d{1,40}(?:[,_]\d{1,9}){0,12}"
+"""A number with separators, begun where no number goes on, and of bounded length, so that no text takes long to search."""
 _REAL = _WHOLE + r"(?:\.\d+)?"
 _UNITS = {"GIB": GIB, "GB": GIB, "MIB": MIB, "MB": MIB, "B": 1, "BYTES": 1}
 """As logs write them: their GB are GiB."""
@@ -68,6 +69,8 @@ class Log:
     ranks_size: Printed | None = None
     free: Printed | None = None
     caches: tuple[CacheLine, ...] = ()
+    several: tuple[str, ...] = ()
+    """What lines say more than once and not alike; the smallest counts, as it does among an engine's ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +157,8 @@ _SELF_SIZE = re.compile(
 )
 _CELLS = re.compile(
     rf"(?P<name>llama_\w+):?\s.*?\bsize\s*=\s*(?P<size>{_REAL})\s*MiB\s*\(\s*(?P<cells>{_WHOLE}) cells,\s*"
-    rf"(?P<layers>{_WHOLE}) layers,\s*(?:(?P<slots>{_WHOLE})/(?P<streams>{_WHOLE})|(?P<all>{_WHOLE})) seqs?\)(?P<parts>.*)",
+    rf"(?P<layers>{_WHOLE}) layers,\s*(?:(?P<slots>{_WHOLE})/\s*(?P<streams>{_WHOLE})|(?P<all>{_WHOLE})) seqs?\)"
+    r"(?P<parts>.*)",
     re.IGNORECASE | re.ASCII,
 )
 _PART = re.compile(rf"(?P<name>K\^R|c\^KV|K|V)\s*\((?P<format>\w+)\):\s*(?P<size>{_REAL})\s*MiB", re.ASCII)
@@ -219,7 +223,14 @@ def read_log(text: str) -> Log:
         raise ValueError(f"lines must be of one engine, got lines of {' and '.join(sorted(sized))}")
     engine = sized.pop()
     stated = {**settings[""], **settings.get(engine, {}), **found.get(engine, {})}
-    return Log(engine=engine, **{**stated, "max_len": stated.get("max_len") or None, "caches": caches.get(engine, ())})
+    for name in MORE_THAN_NONE:
+        if stated.get(name) == 0:
+            raise ValueError(f"{name} of a line must be at least 1, got 0")
+    return Log(engine=engine, **{**stated, "caches": caches.get(engine, ())})
+
+
+MORE_THAN_NONE = ("max_len", "tensor_parallel", "pipeline_parallel")
+"""Numbers of a line that no engine serves with at 0."""
 
 
 def _take(values: dict, form: _Form, groups: dict[str, str | None]) -> None:
@@ -235,10 +246,9 @@ def _take(values: dict, form: _Form, groups: dict[str, str | None]) -> None:
             raise ValueError(
                 f"lines must be of one start of the engine, got max_len {before:,} and {number:,}: give those of one"
             )
-        elif isinstance(number, Printed):
-            values[name] = min(before, number, key=lambda printed: printed.value)
-        else:
-            values[name] = min(before, number)
+        elif before != number:
+            values[name] = min(before, number, key=lambda n: n.value if isinstance(n, Printed) else n)
+            values["several"] = (*values.get("several", ()), name)
     values.update(form.fixed)
 
 

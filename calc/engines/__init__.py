@@ -3,6 +3,8 @@
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from calc.engines.ideal import Ideal
 from calc.engines.layers import LayerRule, Sizes
 from calc.engines.llama_cpp import LlamaCpp
@@ -45,8 +47,9 @@ def engine_rule(engine: str, model: ModelSpec, sizes: Sizes, settings: dict[str,
     ValueError
         If the engine has no such setting or format, or cannot split the model so.
     """
-    rule = _RULES[known(engine, _RULES, "engine", aliases=_ALIASES)]
+    rule = _RULES[engine_name(engine)]
     own = engine_settings(rule.name)
+    settings = {name: _plain(value, own.get(name)) for name, value in settings.items()}
     if unknown := settings.keys() - set(own):
         raise ValueError(
             f"settings of the {rule.name} rule must be among {', '.join(own) or 'none'}, got {', '.join(sorted(unknown))}"
@@ -61,6 +64,39 @@ def engine_rule(engine: str, model: ModelSpec, sizes: Sizes, settings: dict[str,
             f"got {sizes.values.name}"
         )
     return rule(model=model, sizes=sizes, **settings)
+
+
+def _plain(value: Any, default: Any) -> Any:
+    """A setting as a plain Python value; a number without a fraction is whole."""
+    value = value.item() if isinstance(value, np.generic) else value
+    is_whole = isinstance(value, float) and value.is_integer() and not isinstance(default, float)
+    return int(value) if is_whole else value
+
+
+def engine_name(engine: str) -> str:
+    """The exact name of an engine.
+
+    Parameters
+    ----------
+    engine : str
+        Name or alias, such as llamacpp [name].
+
+    Returns
+    -------
+    str
+        ideal, transformers, vllm, sglang or llama.cpp [name].
+
+    Raises
+    ------
+    LookupError
+        If the engine is not known.
+
+    Examples
+    --------
+    >>> engine_name("llamacpp")
+    'llama.cpp'
+    """
+    return known(engine, _RULES, "engine", aliases=_ALIASES)
 
 
 def engine_settings(engine: str) -> dict[str, Any]:
@@ -81,7 +117,7 @@ def engine_settings(engine: str) -> dict[str, Any]:
     >>> engine_settings("vllm")["batched_tokens"]
     8192
     """
-    rule = _RULES[known(engine, _RULES, "engine", aliases=_ALIASES)]
+    rule = _RULES[engine_name(engine)]
     return {field.name: field.default for field in fields(rule) if field.name not in ("model", "sizes")}
 
 
@@ -103,4 +139,4 @@ def engine_version(engine: str) -> str:
     >>> engine_version("vllm")
     'vLLM 0.32.0'
     """
-    return _RULES[known(engine, _RULES, "engine", aliases=_ALIASES)].version
+    return _RULES[engine_name(engine)].version

@@ -1,5 +1,6 @@
 """What any implementation must keep, without rounding."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,9 +18,9 @@ class Ideal(LayerRule):
     model: ModelSpec
     sizes: Sizes
 
-    def all_ranks(self, layers: range, tokens: Numeric) -> LayerParts:
-        """What all ranks of a stage keep: those that share out a sequence's tokens hold each token once."""
+    def all_ranks(self, bounds: Sequence[range], tokens: Numeric) -> LayerParts:
+        """What all ranks of all stages keep: those that share out a sequence's tokens hold each token once."""
         split = self.sizes.split
         undivided = replace(split, tensor_parallel=split.head_ranks, data_parallel=1, decode_context_parallel=1)
         whole = replace(self, sizes=replace(self.sizes, split=undivided))
-        return whole.stage(layers, tokens).of(split.head_ranks)
+        return LayerParts.sum(whole.stages(bounds, tokens)).of(split.head_ranks)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -19,12 +19,16 @@ from calc.layer_formulas import (
     window_tokens,
 )
 from calc.model_spec import MODEL_DTYPE, Compression, LayerGroup, ModelSpec, State
-from calc.numeric import Numeric, smaller, total
+from calc.numeric import Numeric, count_up_to, smaller, total
 from calc.parallel import Split, heads_per_rank, shared_heads
 
 STATE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "int64": 8}
 """Types of their own that states have, in bytes."""
 MAX_DRAFT_TOKENS = 1000
+PAGE_TOKENS = count_up_to(10**6, low=1)
+"""Tokens of a page."""
+AT_ONCE = count_up_to(10**9, low=1)
+"""Tokens computed at once."""
 INDEX_BLOCK = 128
 """Numbers of an indexer's key that share a float32 scale."""
 INDEX_SCALE_BYTES = 4
@@ -204,6 +208,16 @@ class LayerRule:
 
     def remarks(self) -> tuple[str, ...]:
         """What to know of the rule for this model, a sentence each."""
+        said = []
+        groups = self.model.layer_groups
+        if not self.sizes.encoder_tokens and any(group.kind == "cross" or group.cross_kv_heads for group in groups):
+            said.append("Cross-attention is counted for no encoder tokens: give encoder_tokens.")
+        if any(group.compression for group in groups):
+            said.append("A block that fills frees its tokens, so that one token more can take less.")
+        return (*said, *self.own_remarks())
+
+    def own_remarks(self) -> tuple[str, ...]:
+        """What to know of this engine's rule."""
         return ()
 
     @property
@@ -221,16 +235,22 @@ class LayerRule:
         """Tokens from which on no window grows, with no block open."""
         return self.step * pages(max((group.window or 0 for group in self.model.layer_groups), default=0), self.step)
 
-    def stage(self, layers: range, tokens: Numeric) -> LayerParts:
-        """What the layers of a pipeline stage keep on each of its ranks."""
-        counts = Counter(self.model.groups_in_order[layers.start : layers.stop])
-        groups = self.model.layer_groups
-        return LayerParts.sum([self.parts(groups[i], tokens).of(counts[i]) for i in sorted(counts)])
+    def stages(self, bounds: Sequence[range], tokens: Numeric) -> list[LayerParts]:
+        """What the layers of each pipeline stage keep on each of its ranks."""
+        order, groups = self.model.groups_in_order, self.model.layer_groups
+        parts = [self.parts(group, tokens) for group in groups]
+        counts = [tuple(sorted(Counter(order[layers.start : layers.stop]).items())) for layers in bounds]
+        alike = {count: LayerParts.sum([parts[i].of(number) for i, number in count]) for count in set(counts)}
+        return [alike[count] for count in counts]
 
-    def all_ranks(self, layers: range, tokens: Numeric) -> LayerParts:
-        """What all ranks of a pipeline stage keep of one sequence."""
-        return self.stage(layers, tokens).of(self.sizes.split.attention_ranks)
+    def stage(self, layers: range, tokens: Numeric) -> LayerParts:
+        """What the layers of one stage keep on each of its ranks."""
+        return self.stages([layers], tokens)[0]
+
+    def all_ranks(self, bounds: Sequence[range], tokens: Numeric) -> LayerParts:
+        """What all ranks of all stages keep of one sequence."""
+        return LayerParts.sum(self.stages(bounds, tokens)).of(self.sizes.split.attention_ranks)
 
     def one_layer(self, index: int, tokens: Numeric) -> Numeric:
         """What one layer keeps over all ranks of its stage."""
-        return self.all_ranks(range(index, index + 1), tokens).total
+        return self.all_ranks([range(index, index + 1)], tokens).total

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from calc.engines.layers import MAX_DRAFT_TOKENS, LayerRule, Sizes, require_no_compression, require_switches
+from calc.engines.layers import AT_ONCE, MAX_DRAFT_TOKENS, LayerRule, Sizes, require_no_compression, require_switches
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec, State
-from calc.numeric import POSITIVE_COUNT, Numeric, count_up_to, require_scalar, smaller
+from calc.numeric import MAX_COUNT, Numeric, count_up_to, require_scalar, smaller
 from calc.parallel import heads_per_rank
 
 CELL_PADDING = 256
@@ -48,7 +48,7 @@ class LlamaCpp(LayerRule):
                 f"{self.sizes.values.name}"
             )
         require_scalar(self.slots, count_up_to(65_536, low=1), "slots")
-        require_scalar(self.ubatch_tokens, POSITIVE_COUNT, "ubatch_tokens")
+        require_scalar(self.ubatch_tokens, AT_ONCE, "ubatch_tokens")
         require_switches(unified=self.unified, full_windows=self.full_windows, flash_attention=self.flash_attention)
         require_scalar(self.draft_tokens, count_up_to(MAX_DRAFT_TOKENS), "draft_tokens")
         if any(group.kind == "cross" or group.cross_kv_heads for group in self.model.layer_groups):
@@ -92,7 +92,8 @@ class LlamaCpp(LayerRule):
     def full_windows_at(self) -> int:
         """Tokens from which on no smaller cache grows."""
         widest = max((group.window or 0 for group in self.model.layer_groups), default=0)
-        return self.slots * (widest * (self.slots if self.unified else 1) + self.ubatch_tokens + CELL_PADDING)
+        per_slot = widest * (self.slots if self.unified else 1) + self.ubatch_tokens + CELL_PADDING
+        return min(MAX_COUNT, self.slots * per_slot)
 
 
 def _padded(tokens: Numeric) -> Numeric:

@@ -4,11 +4,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
 
-from calc.engines.layers import LayerRule, Sizes, require_no_compression, scaled_index_row, with_scales
+from calc.engines.layers import PAGE_TOKENS, LayerRule, Sizes, require_no_compression, scaled_index_row, with_scales
 from calc.layer_formulas import pages
 from calc.model_spec import LayerGroup, ModelSpec, State
-from calc.numeric import POSITIVE_COUNT, Numeric, Range, count_up_to, require_scalar
+from calc.numeric import Numeric, Range, count_up_to, require_scalar
 
+FINEST = 10_000
+"""Steps of a ratio in one."""
 RATIO = Range(low=0.001, high=1, whole=False)
 
 
@@ -29,9 +31,11 @@ class Sglang(LayerRule):
 
     def __post_init__(self) -> None:
         require_no_compression(self.model, self.name)
-        require_scalar(self.page_tokens, POSITIVE_COUNT, "page_tokens")
+        require_scalar(self.page_tokens, PAGE_TOKENS, "page_tokens")
         require_scalar(self.state_slots, count_up_to(64, low=1), "state_slots")
         require_scalar(self.swa_full_tokens_ratio, RATIO, "swa_full_tokens_ratio")
+        if self._ratio.denominator > FINEST:
+            raise ValueError(f"swa_full_tokens_ratio must have at most 4 decimals, got {self.swa_full_tokens_ratio}")
 
     def has_window(self, group: LayerGroup) -> bool:
         """No layer stops growing: the windowed layers' pool grows with the full one's."""
@@ -62,7 +66,7 @@ class Sglang(LayerRule):
         """All slots of a state."""
         return self.state_slots * self.sizes.state_bytes(state, state.columns, state.dtype)
 
-    def remarks(self) -> tuple[str, ...]:
+    def own_remarks(self) -> tuple[str, ...]:
         """What windowed layers are given, and how many copies of states there are."""
         said = []
         if self.full_windows_at and self.has_full_layers:

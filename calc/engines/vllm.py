@@ -1,12 +1,16 @@
 """What one request needs of vLLM's pool: layers in groups that share pages of one size, page by page."""
 
 import math
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from calc.engines.layers import (
+    AT_ONCE,
     MAX_DRAFT_TOKENS,
+    PAGE_TOKENS,
     STATE_BYTES,
     LayerParts,
     LayerRule,
@@ -19,7 +23,7 @@ from calc.engines.layers import (
 from calc.layer_formulas import pages, plane_layer_bytes, times
 from calc.model_spec import LayerGroup, ModelSpec, State
 from calc.names import known
-from calc.numeric import COUNT, POSITIVE_COUNT, Numeric, count_up_to, formula, require_scalar, smaller, total
+from calc.numeric import COUNT, MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, formula, require_scalar, smaller, total
 
 KERNEL_TOKENS, LATENT_KERNEL_TOKENS = 16, 128
 """Steps in which the attention block grows beside states, for keys and values and for latent rows."""
@@ -127,8 +131,8 @@ class Vllm(LayerRule):
     def __post_init__(self) -> None:
         require_no_compression(self.model, self.name)
         if self.block_tokens is not None:
-            require_scalar(self.block_tokens, POSITIVE_COUNT, "block_tokens")
-        require_scalar(self.batched_tokens, POSITIVE_COUNT, "batched_tokens")
+            require_scalar(self.block_tokens, PAGE_TOKENS, "block_tokens")
+        require_scalar(self.batched_tokens, AT_ONCE, "batched_tokens")
         if self.batches_in_flight is not None:
             require_scalar(self.batches_in_flight, count_up_to(MAX_BATCHES, low=1), "batches_in_flight")
         require_scalar(self.draft_tokens, count_up_to(MAX_DRAFT_TOKENS), "draft_tokens")
@@ -209,25 +213,41 @@ class Vllm(LayerRule):
 
         Layers that are paged alike make one group of pages of several sizes.
         """
+        return self._blocks([layers])[0]
+
+    def _blocks(self, bounds: Sequence[range]) -> list[int]:
         groups = self.page_groups()
-        in_stage = [sum(index in layers for index in group.layers) * group.page.page_bytes for group in groups]
-        return sum(in_stage) if self._has_one_table(groups) else max(in_stage, default=0)
+        has_one_table = self._has_one_table(groups)
+        blocks = []
+        for layers in bounds:
+            in_stage = [
+                (bisect_left(group.layers, layers.stop) - bisect_left(group.layers, layers.start))
+                * group.page.page_bytes
+                for group in groups
+            ]
+            blocks.append(sum(in_stage) if has_one_table else max(in_stage, default=0))
+        return blocks
 
     def request_blocks(self, tokens: Numeric) -> Numeric:
         """Blocks of the pool that one request of a length needs."""
         return total([self.request_pages(group.page, tokens) for group in self.tables()])
 
-    def stage(self, layers: range, tokens: Numeric) -> LayerParts:
-        """What one request takes on each rank of a stage: its blocks, whose bytes are those of the largest group."""
-        block = self.bytes_per_block(layers)
-        parts = []
-        for group in self.tables():
-            size = plane_layer_bytes(self.request_pages(group.page, tokens), block)
-            if group.page.kind in (STATE, CROSS):
-                parts.append(LayerParts(fixed=size))
-            else:
-                parts.append(LayerParts(growing=size) if group.page.kind == ATTENTION else LayerParts(windowed=size))
-        return LayerParts.sum(parts)
+    def stages(self, bounds: Sequence[range], tokens: Numeric) -> list[LayerParts]:
+        """What one request takes on each rank of each stage: its blocks, whose bytes are those of the largest group."""
+        taken = [(group.page.kind, self.request_pages(group.page, tokens)) for group in self.tables()]
+        growing = total(number for kind, number in taken if kind == ATTENTION)
+        fixed = total(number for kind, number in taken if kind in (STATE, CROSS))
+        windowed = total(number for kind, number in taken if kind in (WINDOW, CHUNK))
+        blocks = self._blocks(bounds)
+        alike = {
+            block: LayerParts(
+                growing=plane_layer_bytes(growing, block),
+                windowed=plane_layer_bytes(windowed, block),
+                fixed=plane_layer_bytes(fixed, block),
+            )
+            for block in set(blocks)
+        }
+        return [alike[block] for block in blocks]
 
     def one_layer(self, index: int, tokens: Numeric) -> Numeric:
         """The pages of one layer over all ranks, without what its group is padded to."""
@@ -235,16 +255,20 @@ class Vllm(LayerRule):
         sizes = [times(self.request_pages(group.page, tokens), group.page.page_bytes) for group in own]
         return times(total(sizes), self.sizes.split.attention_ranks)
 
-    def remarks(self) -> tuple[str, ...]:
-        """What a window is given besides, and what the number stands for."""
-        windows = {group.page.window for group in self.page_groups() if group.page.window}
-        if not windows:
-            return ()
-        return (
-            f"vLLM plans this much for one request; beside a window of {' or '.join(f'{w:,}' for w in sorted(windows))} it "
-            f"keeps room for the {self._in_flight_tokens:,} tokens in flight (batched tokens x batches), which requests "
-            "that run together share.",
-        )
+    def own_remarks(self) -> tuple[str, ...]:
+        """What a window is given besides, and what takes less than must be kept by definition."""
+        said = []
+        if windows := {group.page.window for group in self.page_groups() if group.page.window}:
+            said.append(
+                f"vLLM plans this much for one request; beside a window of {' or '.join(f'{w:,}' for w in sorted(windows))} "
+                f"it keeps room for the {self._in_flight_tokens:,} tokens in flight (batched tokens x batches), which "
+                "requests that run together share."
+            )
+        if any(group.index_width for group in self.model.layer_groups):
+            said.append("vLLM keeps an indexer's keys in 8 bits with scales, whatever the KV format.")
+        if any(group.states for group in self.model.layer_groups):
+            said.append("vLLM keeps states in the model's type where the config names none; ideal says float32.")
+        return tuple(said)
 
     @property
     def step(self) -> int:
@@ -255,7 +279,8 @@ class Vllm(LayerRule):
     @property
     def full_windows_at(self) -> int:
         """Tokens from which on no window grows."""
-        return max((group.window or 0 for group in self.model.layer_groups), default=0) + self._in_flight_tokens
+        widest = max((group.window or 0 for group in self.model.layer_groups), default=0)
+        return min(MAX_COUNT, widest + self._in_flight_tokens)
 
     @property
     def _in_flight_tokens(self) -> int:

@@ -128,8 +128,11 @@ def by_number(fields: Fields, rule: dict, layers: int) -> list[str] | None:
     value = fields.field(rule["field"])
     if value is None:
         return None
-    if not isinstance(value, (list, tuple)) or not all(str(number) in rule["words"] for number in value):
-        raise ValueError(f"{rule['field']} must be a list of {', '.join(rule['words'])}, got {shown(value)}")
+    if not isinstance(value, (list, tuple)) or len(value) < layers:
+        raise ValueError(f"{rule['field']} must be a list of {layers} numbers, got {shown(value)}")
+    for index, number in enumerate(value):
+        if str(number) not in rule["words"]:
+            raise ValueError(f"{rule['field']}[{index}] must be one of {', '.join(rule['words'])}, got {shown(number)}")
     return [rule["words"][str(number)] for number in value]
 
 
