@@ -13,11 +13,12 @@ from calc.layouts import LAYOUTS, WINDOW, layout
 from calc.model_spec import ModelSpec
 from calc.names import known
 from calc.numeric import MAX_COUNT, POSITIVE_COUNT, Numeric, count_up_to, require, require_scalar
-from calc.parallel import RANKS
+from calc.parallel import Split
 from calc.presets import model_ids, model_preset
 from calc.roofline import arithmetic_intensity, break_even_sequences
 from calc.weights import parameters
 
+SPLITS = ("tensor_parallel", "pipeline_parallel", "data_parallel", "decode_context_parallel")
 MAX_COMPARED = 6
 """Rows that can still be told apart in a chart."""
 
@@ -30,8 +31,8 @@ class Compared:
     model: ModelSpec
     is_another_model: bool
     """The layout is not the model's own: it would have to be trained, and its quality is not modelled."""
-    bytes: Numeric
-    """Cache of one sequence on one rank."""
+    bytes: Numeric | None
+    """Cache of one sequence on one rank; None where the format cannot hold it."""
     bytes_per_rank: Numeric | None
     """Cache of one sequence on each of the ranks; None where the heads cannot be split over them."""
     decode_attention_flops: Numeric | None
@@ -56,9 +57,8 @@ def comparison(
     tokens: Numeric,
     *,
     window: int = WINDOW,
-    kv_dtype: str = "bf16",
     weights_dtype: str = "bf16",
-    tensor_parallel: int = 1,
+    **options: Any,
 ) -> tuple[Compared, ...]:
     """Up to six models or layouts of models at one context length or at several.
 
@@ -70,12 +70,11 @@ def comparison(
         Tokens in the cache of one sequence, at least 1 [tokens].
     window : int
         Window of the sliding layout, the token itself counted [tokens].
-    kv_dtype : str
-        Format of the cached keys and values [name].
     weights_dtype : str
         Format of the weights [name].
-    tensor_parallel : int
-        Ranks that share heads and weights [ranks].
+    **options
+        Formats, splits and encoder tokens, as `calc.kv_cache.cache_rule` takes them; the rule is what must be kept
+        [each as it says].
 
     Returns
     -------
@@ -105,13 +104,13 @@ def comparison(
     if not 1 <= len(choices) <= MAX_COMPARED:
         raise ValueError(f"choices must be 1 to {MAX_COMPARED} models or layouts, got {len(choices)}")
     tokens = require(tokens, count_up_to(MAX_COUNT - 1, low=1), "tokens")
-    ranks = require_scalar(tensor_parallel, RANKS, "tensor_parallel")
+    Split(**{name: options.get(name, 1) for name in SPLITS})  # a number that no model can have is refused for all
     models = [(layout(model, name, window=window), model) for model, name in choices]
     packed = kv_format(weights_dtype)
     if packed.row_bytes or packed.is_for_latent_rows:
         raise ValueError(f"weights_dtype must be a format without scales per row, got {packed.name}")
     weight_bytes = packed.block_bytes / packed.block_numbers
-    rows = [_row(shown, shown is not own, tokens, kv_dtype, weight_bytes, ranks) for shown, own in models]
+    rows = [_row(shown, shown is not own, tokens, weight_bytes, options) for shown, own in models]
     return tuple(_against(row, rows[0]) for row in rows)
 
 
@@ -159,7 +158,7 @@ def choices_of(model: ModelSpec, others: Sequence[str], *, window: int = WINDOW)
     """
     require_scalar(window, POSITIVE_COUNT, "window")
     choices, names, refused = [(model, "own")], [model.name], []
-    for name in others:
+    for name in dict.fromkeys(others):
         if name not in LAYOUTS:
             known(name, (*LAYOUTS, *model_ids()), "layout or model")
             other = model_preset(name)
@@ -178,8 +177,9 @@ def choices_of(model: ModelSpec, others: Sequence[str], *, window: int = WINDOW)
 
 
 def _row(
-    model: ModelSpec, is_another_model: bool, tokens: Numeric, kv_dtype: str, weight_bytes: float, ranks: int
+    model: ModelSpec, is_another_model: bool, tokens: Numeric, weight_bytes: float, options: dict[str, Any]
 ) -> Compared:
+    alone = {name: value for name, value in options.items() if name not in SPLITS}
     unknown: list[str] = []
 
     def found(number: Callable[[], Any]) -> Any:
@@ -191,8 +191,8 @@ def _row(
             return None
 
     attention = found(lambda: decode_attention_flops(model, tokens))
-    read = found(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype))
-    on_ranks = found(lambda: decode_cache_read_bytes(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks))
+    read = found(lambda: decode_cache_read_bytes(model, tokens, **alone))
+    on_ranks = found(lambda: decode_cache_read_bytes(model, tokens, **options))
     size = found(lambda: parameters(model))
     break_even = None
     if size is not None and on_ranks is not None and _is_positive(on_ranks):
@@ -203,10 +203,8 @@ def _row(
         label=model.name,
         model=model,
         is_another_model=is_another_model,
-        bytes=sequence_bytes(model, tokens, kv_dtype=kv_dtype),
-        bytes_per_rank=found(
-            lambda: sequence_memory(model, tokens, kv_dtype=kv_dtype, tensor_parallel=ranks).bytes_per_rank
-        ),
+        bytes=found(lambda: sequence_bytes(model, tokens, **alone)),
+        bytes_per_rank=found(lambda: sequence_memory(model, tokens, **options).bytes_per_rank),
         decode_attention_flops=attention,
         decode_flops=found(lambda: decode_flops(model, tokens).total),
         attention_intensity=None

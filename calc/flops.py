@@ -3,6 +3,7 @@
 import bisect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from calc.attention import (
     attention_flops,
@@ -436,9 +437,7 @@ def run_prefill_flops(model: ModelSpec, calls: Numeric, prefix: Numeric, growth:
     )
 
 
-def decode_cache_read_bytes(
-    model: ModelSpec, cached: Numeric, *, kv_dtype: str = "bf16", tensor_parallel: int = 1
-) -> Numeric:
+def decode_cache_read_bytes(model: ModelSpec, cached: Numeric, **options: Any) -> Numeric:
     """Bytes of the cache that decoding one token reads, the new token's own key and value included.
 
     Parameters
@@ -447,10 +446,8 @@ def decode_cache_read_bytes(
         The model [facts].
     cached : int or array
         Tokens in the cache before the new one [tokens].
-    kv_dtype : str
-        Format of the cached numbers [name].
-    tensor_parallel : int
-        Ranks that share the KV heads [ranks].
+    **options
+        Formats and splits, as `calc.kv_cache.cache_rule` takes them; the rule is what must be kept [each as it says].
 
     Returns
     -------
@@ -474,7 +471,7 @@ def decode_cache_read_bytes(
     read = replace(
         model, layer_groups=tuple(part for group in model.layer_groups for part in _read(group)), layer_order=()
     )
-    return sequence_bytes(read, cached + 1, kv_dtype=kv_dtype, tensor_parallel=tensor_parallel)
+    return sequence_bytes(read, cached + 1, **options)
 
 
 def _read(group: LayerGroup) -> tuple[LayerGroup, ...]:

@@ -180,6 +180,30 @@ def test_groups_that_attend_apart_share_out_the_sequences(answer):
     assert found["all_sequences_bytes_per_rank"] == 3 * 1000 * 70_272  # 20 over 8 groups: 3 on the fullest
 
 
+def test_a_comparison_counts_with_the_formats_the_split_and_the_encoder_of_the_question(answer):
+    base = ["memory", "--model", "llama-3.1-8b", "--tokens", "5000", "--compare", "MHA"]
+    apart = answer(*base, "--kv-dtype", "q4_0", "--value-dtype", "q8_0")
+    assert apart["bytes"] == apart["compared"][0]["bytes"] == 5000 * 32 * 8 * (128 // 32) * (18 + 34)
+    assert apart["compared"][1]["bytes"] == apart["layout_bytes"]["MHA"]
+    split = answer(*base, "--tensor-parallel", "16", "--decode-context-parallel", "2")
+    assert split["bytes_per_rank"] == split["compared"][0]["bytes_per_rank"] == 2500 * 16_384
+
+
+def test_a_row_that_the_format_cannot_hold_says_so_and_leaves_the_others(answer):
+    found = answer("memory", "--model", "deepseek-v3", "--tokens", "1000", "--kv-dtype", "fp8_ds_mla",
+                   "--compare", "qwen3-32b")  # fmt: skip
+    assert [row["bytes"] for row in found["compared"]] == [1000 * 61 * 656, None]
+    assert "KV format fp8_ds_mla is for latent rows only" in found["compared"][1]["unknown"][0]
+
+
+@pytest.mark.parametrize("number", ["16.0", "1.6e1"])
+def test_a_setting_without_a_fraction_is_whole(answer, number):
+    found = answer(
+        "memory", "--model", "llama-3.1-8b", "--tokens", "17", "--engine", "vllm", "--set", f"block_tokens={number}"
+    )
+    assert found["bytes"] == 32 * 131_072
+
+
 def test_memory_sets_layouts_and_other_models_beside_the_model(answer):
     found = answer("memory", "--model", "llama-3.1-8b", "--tokens", "128000", "--compare", "MHA", "--compare", "MLA",
                    "--compare", "llama-2-7b")  # fmt: skip
@@ -196,9 +220,19 @@ def test_memory_sets_layouts_and_other_models_beside_the_model(answer):
     ("typed", "words"),
     [
         (["--compare", "MHB"], ["layout or model", "'MHB'", "MHA"]),
-        (["--compare", "MHA"] + [*["--compare", "qwen3-8b"] * 6], ["1 to 6", "8"]),
+        (
+            [
+                word
+                for name in ("MHA", "MQA", "MLA", "GQA-4", "gpt2", "phi-4", "qwen3-8b")
+                for word in ("--compare", name)
+            ],
+            ["1 to 6", "8"],
+        ),
         (["--compare", "MLA", "--window", "0"], ["window", "whole number from 1", "0"]),
         (["--set", "block_tokens=abc"], ["block_tokens", "whole number", "'abc'"]),
+        (["--set", "block_tokens=" + "[" * 100_000], ["block_tokens", "whole number from 1 to 1,000,000"]),
+        (["--set", "block_tokens=1000000000"], ["block_tokens", "1,000,000", "1,000,000,000"]),
+        (["--pipeline-parallel", "1001"], ["pipeline_parallel", "from 1 to 1,000", "1,001"]),
         (["--set", "blocks=1"], ["--set", "block_tokens", "'blocks=1'"]),
         (["--set", "block_tokens"], ["--set", "NAME=VALUE"]),
         (["--set", "prefix_caching=3"], ["prefix_caching", "true or false", "'3'"]),

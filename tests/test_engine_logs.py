@@ -536,6 +536,29 @@ def test_what_llama_cpp_allocates_is_read_back(model, context, kv_dtype):
     assert found.pool_bytes == parts.growing + parts.windowed
 
 
+@pytest.mark.parametrize("text", ["1," * 100_000, "9" * 200_000, "GPU KV cache size: " + "9" * 200_000, "1_" * 100_000])
+def test_a_long_number_is_passed_over_in_linear_time(text):
+    # 200,000 characters: a search that starts over at each of them would take many minutes.
+    with pytest.raises(ValueError, match="no line says what a cache takes"):
+        explain_log(QWEN_1_7B, text)
+
+
+def test_lines_that_differ_are_named():
+    lines = "GPU KV cache size: 175,856 tokens\nGPU KV cache size: 300,000 tokens"
+    found = explain_log(QWEN_1_7B, lines, available_gib="18.78")
+    assert any("Lines differ in tokens" in sentence for sentence in found.sentences)
+
+
+def test_memory_that_is_stated_alone_is_not_called_unknown():
+    found = explain_log(QWEN_1_7B, "Available KV cache memory: 18.78 GiB")
+    assert not any("not known" in sentence for sentence in found.sentences)
+
+
+def test_a_server_that_takes_sequences_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="max_len of a line must be at least 1, got 0"):
+        explain_log(QWEN_1_7B, "Maximum concurrency for 0 tokens per request: 4.29x")
+
+
 PIECES = st.sampled_from(
     """GPU KV cache size: | tokens|# GPU blocks: |, # CPU blocks: |Maximum concurrency for | tokens per request: |x
 Available KV cache memory: | GiB| GiB KV cache is needed, which is larger than the available KV cache memory (

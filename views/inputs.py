@@ -367,21 +367,31 @@ class Scenario:
     decoded: int
 
     @property
-    def on_one_rank(self) -> dict[str, Any]:
-        """How the cache is counted, as `calc.kv_cache.cache_rule` takes it, by one rank alone."""
+    def formats(self) -> dict[str, str]:
+        """Formats of keys and values, as `calc.kv_cache.cache_rule` takes them."""
         values = {} if self.value_dtype == AS_KEYS else {"value_dtype": self.value_dtype}
-        return {"kv_dtype": self.kv_dtype, **values, "engine": self.engine, **dict(self.settings)}
+        return {"kv_dtype": self.kv_dtype, **values}
 
     @property
-    def on_all_ranks(self) -> dict[str, Any]:
-        """The same over all ranks."""
+    def under_any_rule(self) -> dict[str, Any]:
+        """Formats and ranks, without the engine."""
         return {
-            **self.on_one_rank,
+            **self.formats,
             "tensor_parallel": self.ranks,
             "pipeline_parallel": self.stages,
             "data_parallel": self.attention_groups,
             "decode_context_parallel": self.context_ranks,
         }
+
+    @property
+    def on_one_rank(self) -> dict[str, Any]:
+        """How the cache is counted on one rank alone."""
+        return {**self.formats, "engine": self.engine, **dict(self.settings)}
+
+    @property
+    def on_all_ranks(self) -> dict[str, Any]:
+        """How the cache is counted over all ranks."""
+        return {**self.on_one_rank, **self.under_any_rule}
 
     @property
     def accelerators(self) -> int:

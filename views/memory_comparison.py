@@ -31,8 +31,7 @@ def comparison_section(scenario: Scenario) -> None:
         compared.choices,
         scenario.tokens,
         window=scenario.window,
-        kv_dtype=scenario.kv_dtype,
-        tensor_parallel=scenario.ranks,
+        **scenario.under_any_rule,
     )
     text.chart(_curves(scenario, rows, names), "compared_curves", "KV cache by context length, one line per row")
     text.table(_bytes_table(rows, names), "compared", "Bytes and parameters of models and layouts side by side")
@@ -51,8 +50,9 @@ def _curves(scenario: Scenario, rows: tuple[Compared, ...], names: tuple[str, ..
     contexts = np.linspace(0, 2 * scenario.tokens, 101).round().astype(np.int64)
     return charts.lines(
         {
-            name: (contexts, sequence_bytes(row.model, contexts, kv_dtype=scenario.kv_dtype) / GIB)
+            name: (contexts, sequence_bytes(row.model, contexts, **scenario.formats) / GIB)
             for name, row in zip(names, rows)
+            if row.bytes is not None
         },
         charts.row_styles(names),
         title="KV cache of one sequence",
@@ -67,7 +67,7 @@ def _bytes_table(rows: tuple[Compared, ...], names: tuple[str, ...]) -> pd.DataF
         [
             {
                 "Model or layout": name,
-                "One sequence": bytes_text(row.bytes),
+                "One sequence": _known(row.bytes, bytes_text),
                 "On each rank": _known(row.bytes_per_rank, bytes_text),
                 "Parameters": _known(row.parameters, count_text),
                 "Parameters against the first": _known(row.parameters_change, lambda number: f"{number:+,}"),

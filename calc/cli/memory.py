@@ -199,13 +199,9 @@ def _comparison(
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Up to six models and layouts by the ideal rule, and those that the model cannot have."""
     compared = choices_of(model, others, window=window)
-    rows = comparison(
-        compared.choices,
-        tokens,
-        window=window,
-        kv_dtype=options["kv_dtype"],
-        tensor_parallel=options["tensor_parallel"],
-    )
+    engine_alone = ("engine", *engine_settings(options["engine"]))
+    of_any_rule = {name: value for name, value in options.items() if name not in engine_alone}
+    rows = comparison(compared.choices, tokens, window=window, **of_any_rule)
     shown = (
         "bytes",
         "bytes_per_rank",
@@ -227,11 +223,11 @@ def _comparison(
 def _comparison_lines(rows: list[dict[str, Any]], refused: Sequence[str]) -> list[str]:
     if not rows:
         return []
-    lines = [f"Compared by the ideal rule; * is {ANOTHER_MODEL}:"]
+    lines = [f"Compared by the ideal rule, unsplit on one rank; * is {ANOTHER_MODEL}:"]
     for row in rows:
         change, flops, break_even = row["parameters_change"], row["decode_flops"], row["break_even_tokens"]
         lines.append(
-            f"  {row['name']:24}{bytes_text(row['bytes']):>12}"
+            f"  {row['name']:24}{'not known' if row['bytes'] is None else bytes_text(row['bytes']):>12}"
             + (f"  {change:+,} parameters" if change is not None else "")
             + (f", {flops_text(flops)} a decoded token" if flops is not None else "")
             + (f", break-even {count_text(break_even, 'tokens')}" if break_even is not None else "")

@@ -492,8 +492,8 @@ def _paged(
     if options["kv_dtype"] == "int8":
         options = {**options, "kv_dtype": "int8_per_tensor"}
     rows = cache_rows(cache_rule(model, engine="ideal", **options), stage)[0]
-    problems, off = [], 1.0
     tokens = log.tokens if log.tokens is not None else (log.gpu_blocks or 0) * block
+    problems, off = [] if tokens else ["a cache of no tokens is allocated for nothing"], 1.0
     blocks = -(-tokens // block)
     for what, printed, ours in _paged_checks(log, block, blocks, tokens, rows.row):
         if not any(printed.covers(number) for number in ours):
