@@ -157,6 +157,23 @@ def mechanism_bytes(
     return tuple(_layer(group, tokens, kv_dtype, "bf16") for group in groups)
 
 
+def attention_shape(model: ModelSpec) -> LayerGroup:
+    """The heads of a model with which mechanisms are compared.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The model [facts].
+
+    Returns
+    -------
+    LayerGroup
+        Its first layers with KV heads of their own, or 32 query and 8 KV heads of 128 where it has none [facts].
+    """
+    common = LayerGroup(kind="full", layers=1, query_heads=32, kv_heads=8, key_width=128, value_width=128)
+    return next((group for group in model.layer_groups if group.kv_heads and not group.is_latent), common)
+
+
 def model_mechanisms(model: ModelSpec, tokens: Numeric, *, kv_dtype: str = "bf16") -> tuple[MechanismBytes, ...]:
     """The layers of a model, by mechanism.
 

@@ -189,6 +189,16 @@ def test_a_comparison_counts_with_the_formats_the_split_and_the_encoder_of_the_q
     assert split["bytes_per_rank"] == split["compared"][0]["bytes_per_rank"] == 2500 * 16_384
 
 
+def test_five_mechanisms_stand_beside_each_other(answer):
+    found = answer("memory", "--model", "llama-3.1-8b", "--tokens", "128000", "--mechanisms")["mechanisms"]
+    kept = {one["name"]: one["kept_bytes"] for one in found}
+    assert kept["full"] == 128_000 * 4096
+    assert kept["sliding"] == 4096 * 4096
+    assert kept["linear"] == 32 * 128 * 128 * 4
+    assert kept["compressed"] == 128_000 * (4 * 128 + 64) * 2
+    assert all(one["lost"] for one in found)
+
+
 def test_a_row_that_the_format_cannot_hold_says_so_and_leaves_the_others(answer):
     found = answer("memory", "--model", "deepseek-v3", "--tokens", "1000", "--kv-dtype", "fp8_ds_mla",
                    "--compare", "qwen3-32b")  # fmt: skip

@@ -226,6 +226,17 @@ def test_a_window_beyond_the_context_is_full_attention(model, tokens):
 
 
 @settings(deadline=None)
+@given(models(), st.integers(1, 10**6))
+def test_a_window_larger_than_the_context_is_full_attention_in_transformers(model, tokens):
+    wide = tuple(replace(g, window=tokens + 1) if g.window else g for g in model.layer_groups)
+    full = tuple(replace(g, window=None) if g.window else g for g in model.layer_groups)
+    options = {"engine": "transformers"}
+    assert sequence_bytes(replace(model, layer_groups=wide), tokens, **options) == sequence_bytes(
+        replace(model, layer_groups=full), tokens, **options
+    )
+
+
+@settings(deadline=None)
 @given(models(), st.integers(0, 10**6), st.sampled_from(["ideal", "transformers"]), st.integers(0, 2000))
 def test_floor_slope_and_plateau_are_the_curve_beyond_every_window(model, beyond, engine, encoder_tokens):
     tokens = 5000 + beyond

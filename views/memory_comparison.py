@@ -11,8 +11,7 @@ from calc.comparison import Compared, choices_of, comparison
 from calc.formats import bytes_text, count_text, flops_text
 from calc.kv_cache import sequence_bytes
 from calc.layouts import ANOTHER_MODEL
-from calc.mechanisms import MECHANISMS, mechanism_bytes, model_mechanisms
-from calc.model_spec import LayerGroup, ModelSpec
+from calc.mechanisms import MECHANISMS, attention_shape, mechanism_bytes, model_mechanisms
 from calc.roofline import ridge_intensity
 from calc.units import GIB
 from views import charts, inputs, text
@@ -119,7 +118,7 @@ def _reasons(rows: tuple[Compared, ...], names: tuple[str, ...]) -> list[str]:
 
 def mechanism_section(scenario: Scenario) -> None:
     """Draws what each mechanism keeps, reads and loses, in words and for a layer of the model's heads."""
-    shape = _shape(scenario.model)
+    shape = attention_shape(scenario.model)
     layers = mechanism_bytes(
         scenario.tokens,
         query_heads=shape.query_heads,
@@ -175,9 +174,3 @@ def mechanism_section(scenario: Scenario) -> None:
 
 def _clause(sentence: str) -> str:
     return text.text_only(sentence[0].lower() + sentence[1:])
-
-
-def _shape(model: ModelSpec) -> LayerGroup:
-    """The model's first layer with heads of its own, or a common shape where it has none."""
-    common = LayerGroup(kind="full", layers=1, query_heads=32, kv_heads=8, key_width=128, value_width=128)
-    return next((group for group in model.layer_groups if group.kv_heads and not group.is_latent), common)

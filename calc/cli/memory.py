@@ -1,20 +1,26 @@
 """python -m calc memory: the KV cache of a model at a context length."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from calc.cli.memory_text import (
+    comparison_lines,
+    format_text,
+    group_lines,
+    kind_lines,
+    mechanism_lines,
+    rank_lines,
+)
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
 from calc.comparison import choices_of, comparison
 from calc.engines import ENGINES, engine_name, engine_settings, engine_version
 from calc.engines.vllm import Vllm
-from calc.formats import bytes_text, count_text, flops_text
+from calc.formats import bytes_text, count_text
 from calc.kv_cache import (
-    SequenceMemory,
     cache_rule,
     context_warnings,
     engine_remarks,
@@ -23,11 +29,9 @@ from calc.kv_cache import (
 )
 from calc.kv_formats import kv_format_names
 from calc.layouts import ANOTHER_MODEL, LAYOUTS, WINDOW, layouts_to_compare
+from calc.mechanisms import MECHANISMS, attention_shape, mechanism_bytes
 from calc.model_spec import ModelSpec
 from calc.numeric import POSITIVE_COUNT, require
-
-MOST_LISTED = 16
-"""Layers of a kind that are listed one by one."""
 
 
 @click.command("memory")
@@ -71,6 +75,7 @@ MOST_LISTED = 16
     help=f"Another layout of the model ({', '.join(name for name in LAYOUTS if name != 'own')}) or another model by name; "
     "up to five.",
 )
+@click.option("--mechanisms", is_flag=True, help="What the model's layers keep and read, and five ways of attending.")
 @click.option("--window", type=WHOLE, default=WINDOW, show_default=True, help="Window of the sliding layout.")
 @as_json
 def command(
@@ -81,6 +86,7 @@ def command(
     assignments: Sequence[str],
     compared: Sequence[str],
     window: int,
+    mechanisms: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -117,12 +123,13 @@ def command(
         "layout": model.layout,
         "layout_bytes": layouts,
         "compared": rows,
+        "mechanisms": _mechanisms(model, tokens, window, options["kv_dtype"]) if mechanisms else [],
         "model": model.name,
         "warnings": warnings,
         "unread_fields": list(model.unread_fields),
     }
     lines = [
-        f"{model.name}: {model.layout}, {model.layers} layers, {_format_text(options)} cache, {engine} rule"
+        f"{model.name}: {model.layout}, {model.layers} layers, {format_text(options)} cache, {engine} rule"
         + (f" ({engine_version(engine)})" if engine != "ideal" else ""),
         *(
             [
@@ -134,7 +141,7 @@ def command(
         ),
         f"{'One sequence' if sequences > 1 else 'KV cache'} at {count_text(tokens, 'tokens')}  "
         f"{bytes_text(memory.bytes)} ({count_text(memory.bytes, 'bytes')})",
-        *_rank_lines(memory, options),
+        *rank_lines(memory, options),
         f"Each further token  {memory.slope_bytes_per_token:,.10g} bytes",
         *(
             f"{name}  {bytes_text(size)}"
@@ -144,12 +151,13 @@ def command(
             )
             if size
         ),
-        *_kind_lines(model),
-        *_group_lines(groups),
+        *kind_lines(model),
+        *group_lines(groups),
         *engine_remarks(model, **options),
         *([f"On one rank, under other head layouts ({ANOTHER_MODEL}):"] if len(layouts) > 1 else []),
         *(f"  {name:8}{bytes_text(size)}" for name, size in layouts.items() if len(layouts) > 1),
-        *_comparison_lines(rows, refused),
+        *comparison_lines(rows, refused),
+        *mechanism_lines(answer["mechanisms"]),
         *model_remarks(model, warnings),
     ]
     show(answer, lines, as_json)
@@ -171,27 +179,6 @@ def _settings(engine: str, assignments: Sequence[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             settings[name] = text
     return settings
-
-
-def _format_text(options: dict[str, Any]) -> str:
-    keys, values = options["kv_dtype"], options["value_dtype"]
-    return keys if values in (None, keys) else f"{keys} keys and {values} values in the"
-
-
-def _rank_lines(memory: SequenceMemory, options: dict[str, Any]) -> list[str]:
-    """What one rank holds, how often parts are replicated, and the fullest stage."""
-    stages, ranks = memory.stages, options["tensor_parallel"]
-    on = f"Per rank of {count_text(ranks * len(stages))}"
-    lines = [f"{on}  {bytes_text(memory.bytes_per_rank)}"]
-    if memory.replication > 1:
-        lines.append(f"Replication  {memory.replication:.4g} x: parts are stored on more than one rank")
-    if len({stage.bytes_per_rank for stage in stages}) > 1:
-        worst = stages[memory.worst_stage]
-        lines.append(
-            f"Fullest stage  {memory.worst_stage + 1} of {len(stages)}, {len(worst.layers)} layers, "
-            f"{bytes_text(worst.bytes_per_rank)} per rank"
-        )
-    return lines
 
 
 def _comparison(
@@ -220,47 +207,28 @@ def _comparison(
     ], compared.refused
 
 
-def _comparison_lines(rows: list[dict[str, Any]], refused: Sequence[str]) -> list[str]:
-    if not rows:
-        return []
-    lines = [f"Compared by the ideal rule, unsplit on one rank; * is {ANOTHER_MODEL}:"]
-    for row in rows:
-        change, flops, break_even = row["parameters_change"], row["decode_flops"], row["break_even_tokens"]
-        lines.append(
-            f"  {row['name']:24}{'not known' if row['bytes'] is None else bytes_text(row['bytes']):>12}"
-            + (f"  {change:+,} parameters" if change is not None else "")
-            + (f", {flops_text(flops)} a decoded token" if flops is not None else "")
-            + (f", break-even {count_text(break_even, 'tokens')}" if break_even is not None else "")
-        )
-    lines.append("Break-even: tokens in all caches of a batch at which a step reads as much cache as weights (bf16)")
-    return [*lines, *refused, *(f"{row['name']}: {reason}" for row in rows for reason in row["unknown"])]
-
-
-def _kind_lines(model: ModelSpec) -> list[str]:
-    """Which layers are of which kind, where there are several."""
-    if len(model.layer_groups) < 2:
-        return []
-    lines = []
-    for number, group in enumerate(model.layer_groups):
-        own = [index + 1 for index, other in enumerate(model.groups_in_order) if other == number]
-        window = f" (window {count_text(group.window, 'tokens')})" if group.window else ""
-        listed = f": {', '.join(map(str, own))}" if len(own) <= MOST_LISTED else ""
-        lines.append(f"{count_text(group.layers, f'{group.kind} layers')}{window}{listed}")
-    return lines
-
-
-def _group_lines(groups: list[dict[str, Any]]) -> list[str]:
-    """Tables of pages, those that are alike in one line."""
-    if len(groups) < 2:
-        return []
-    lines = Counter(
-        f"{group['layers']} {group['kind']} layers  {count_text(group['pages'], 'pages')} of "
-        f"{bytes_text(group['page_bytes'])} for each layer"
-        + (f", {count_text(group['block_tokens'], 'tokens')} a page" if group["block_tokens"] else "")
-        + (f"; padded by {count_text(group['padding_layers'], 'layers')}" if group["padding_layers"] else "")
-        for group in groups
+def _mechanisms(model: ModelSpec, tokens: int, window: int, kv_dtype: str) -> list[dict[str, Any]]:
+    """What one layer of the model's heads keeps and reads under each mechanism, and what is lost."""
+    shape = attention_shape(model)
+    layers = mechanism_bytes(
+        tokens,
+        query_heads=shape.query_heads,
+        kv_heads=shape.kv_heads,
+        head_width=shape.key_width,
+        kv_dtype=kv_dtype,
+        window=window,
     )
-    return [f"{times} x {line}" for line, times in lines.items()]
+    return [
+        {
+            "name": mechanism.name,
+            "kept": mechanism.kept,
+            "read": mechanism.read,
+            "lost": mechanism.lost,
+            "kept_bytes": one.kept_bytes,
+            "read_bytes": one.read_bytes,
+        }
+        for mechanism, one in zip(MECHANISMS, layers)
+    ]
 
 
 def _page_groups(model: ModelSpec, tokens: int, options: dict[str, Any]) -> list[dict[str, Any]]:
