@@ -293,11 +293,11 @@ def _around(model: ModelSpec, outer: dict[str, Any], path: tuple[str, ...]) -> M
 
 def _warnings_of_a_part(model: ModelSpec, outer: dict[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
     """What is not known of a text model that is part of a larger one."""
-    part = f"only the text model ({'.'.join(path)}) is counted, no other part of the model"
+    part = f"only the language model ({'.'.join(path)}) is counted, no other part such as one for images"
     if TIED in outer or model.weights is None:
         return (part,)
-    tied = "tied to" if model.weights.tied_head else "stored apart from"
-    return (part, f"{TIED} is absent outside the text model: its head is taken as {tied} the embedding")
+    tied = "shares the embedding's weights" if model.weights.tied_head else "has weights of its own"
+    return (part, f"for parameters and FLOP: {TIED} is absent outside the language model; its output head {tied} here")
 
 
 def _compact(fields: dict[str, Any]) -> str:
