@@ -260,7 +260,7 @@ def test_what_an_engine_cannot_do_is_refused_in_one_line(refusal, typed, words):
 def test_settings_of_an_engine_are_listed(typed):
     listed = typed("memory", "--model", "llama-3.1-8b", "--tokens", "1", "--engine", "sglang", "--set", "help")
     assert listed.splitlines() == [
-        "page_tokens (default: 1)",
+        "page_tokens (default: 1), the same as page_size",
         "swa_full_tokens_ratio (default: 0.8)",
         "state_slots (default: 3)",
     ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calc.engines import ENGINES, engine_settings, engine_version
+from calc.engines import ENGINES, engine_flags, engine_settings, engine_version
 from calc.engines.vllm import vllm_window_pages
 from calc.kv_cache import cache_rule, layer_bytes, sequence_bytes, sequence_memory
 from calc.model_config import read_config
@@ -369,6 +369,28 @@ def test_layers_that_an_engine_has_no_rule_for_are_refused_by_name():
     )
     with pytest.raises(ValueError, match="pages of 73,728 bytes of latent rows do not divide the largest page"):
         sequence_bytes(replace(LLAMA_8B, layer_groups=mixed), 1, engine="vllm")
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "value"),
+    [
+        ("vllm", "block_size", 128),
+        ("vllm", "max_num_batched_tokens", 2048),
+        ("vllm", "enable_prefix_caching", False),
+        ("vllm", "num_speculative_tokens", 3),
+        ("vllm", "mamba_ssm_cache_dtype", "bf16"),
+        ("sglang", "page_size", 64),
+        ("llama.cpp", "parallel", 3),
+        ("llama.cpp", "kv_unified", True),
+        ("llama.cpp", "ubatch_size", 2048),
+        ("llama.cpp", "swa_full", True),
+    ],
+)
+def test_a_setting_may_have_the_engine_s_own_name(engine, flag, value):
+    assert engine_flags(engine)[flag] in engine_settings(engine)
+    for model in (GEMMA_31B, QWEN_27B):
+        ours = sequence_bytes(model, 10_001, engine=engine, **{engine_flags(engine)[flag]: value})
+        assert sequence_bytes(model, 10_001, engine=engine, **{flag: value}) == ours
 
 
 def test_engines_say_their_versions_and_settings():

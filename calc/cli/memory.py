@@ -17,7 +17,7 @@ from calc.cli.memory_text import (
 )
 from calc.cli.options import WHOLE, as_json, chosen_model, model_options, model_remarks, show
 from calc.comparison import choices_of, comparison
-from calc.engines import ENGINES, engine_name, engine_settings, engine_version
+from calc.engines import ENGINES, engine_flags, engine_name, engine_settings, engine_version
 from calc.engines.vllm import Vllm
 from calc.formats import bytes_text, count_text
 from calc.kv_cache import (
@@ -93,7 +93,11 @@ def command(
     """KV cache of one sequence as an engine allocates it, and the same model as MHA, GQA and MQA."""
     engine = options["engine"] = engine_name(options["engine"])
     if "help" in assignments:
-        settings = [f"{name} (default: {value})" for name, value in engine_settings(engine).items()]
+        flags = {setting: flag for flag, setting in engine_flags(engine).items()}
+        settings = [
+            f"{name} (default: {value}){f', the same as {flags[name]}' if name in flags else ''}"
+            for name, value in engine_settings(engine).items()
+        ]
         click.echo("\n".join(settings or [f"the {engine} rule has no settings"]))
         return
     require(sequences, POSITIVE_COUNT, "sequences")
@@ -169,7 +173,7 @@ def _settings(engine: str, assignments: Sequence[str]) -> dict[str, Any]:
     settings = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
-        if not equals or name not in known:
+        if not equals or name not in {**known, **engine_flags(engine)}:
             raise ValueError(
                 f"--set of the {engine} rule must be NAME=VALUE with a name among {', '.join(known) or 'none'}, "
                 f"got {assignment[:60]!r}"
@@ -186,7 +190,7 @@ def _comparison(
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Up to six models and layouts by the ideal rule, and those that the model cannot have."""
     compared = choices_of(model, others, window=window)
-    engine_alone = ("engine", *engine_settings(options["engine"]))
+    engine_alone = ("engine", *engine_settings(options["engine"]), *engine_flags(options["engine"]))
     of_any_rule = {name: value for name, value in options.items() if name not in engine_alone}
     rows = comparison(compared.choices, tokens, window=window, **of_any_rule)
     shown = (

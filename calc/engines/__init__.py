@@ -33,7 +33,7 @@ def engine_rule(engine: str, model: ModelSpec, sizes: Sizes, settings: dict[str,
     sizes : Sizes
         Formats and split [facts].
     settings : dict
-        The engine's settings by name; those left out have the engine's defaults [each as its rule says].
+        The engine's settings by name, or by the engine's own; those left out have its defaults [each as its rule says].
 
     Returns
     -------
@@ -49,6 +49,7 @@ def engine_rule(engine: str, model: ModelSpec, sizes: Sizes, settings: dict[str,
     """
     rule = _RULES[engine_name(engine)]
     own = engine_settings(rule.name)
+    settings = {rule.flags.get(name, name): value for name, value in settings.items()}
     settings = {name: _plain(value, own.get(name)) for name, value in settings.items()}
     if unknown := settings.keys() - set(own):
         raise ValueError(
@@ -119,6 +120,27 @@ def engine_settings(engine: str) -> dict[str, Any]:
     """
     rule = _RULES[engine_name(engine)]
     return {field.name: field.default for field in fields(rule) if field.name not in ("model", "sizes")}
+
+
+def engine_flags(engine: str) -> dict[str, str]:
+    """The engine's own names of its settings.
+
+    Parameters
+    ----------
+    engine : str
+        Engine [name].
+
+    Returns
+    -------
+    dict of str to str
+        The engine's name of a setting, and the name of `engine_settings` that it stands for [names].
+
+    Examples
+    --------
+    >>> engine_flags("sglang")
+    {'page_size': 'page_tokens'}
+    """
+    return dict(_RULES[engine_name(engine)].flags)
 
 
 def engine_version(engine: str) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -129,6 +129,8 @@ class LayerRule:
     name: ClassVar[str]
     version: ClassVar[str]
     """What the rule was read from, with its version."""
+    flags: ClassVar[Mapping[str, str]] = {}
+    """The engine's own names of its settings, and the names here."""
     model: ModelSpec
     sizes: Sizes
 

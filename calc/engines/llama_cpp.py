@@ -1,5 +1,6 @@
 """What llama.cpp allocates for a context: padded cells, a smaller cache for windows, states in float32."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +25,14 @@ class LlamaCpp(LayerRule):
 
     name: ClassVar[str] = "llama.cpp"
     version: ClassVar[str] = "llama.cpp of autumn 2026"
+    flags: ClassVar[Mapping[str, str]] = {
+        "parallel": "slots",
+        "n_seq_max": "slots",
+        "kv_unified": "unified",
+        "ubatch_size": "ubatch_tokens",
+        "n_ubatch": "ubatch_tokens",
+        "swa_full": "full_windows",
+    }
     model: ModelSpec
     sizes: Sizes
     slots: int = 1

@@ -1,5 +1,6 @@
 """What SGLang reserves for one request: pages of a pool, a second pool for windows, slots for states."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar
@@ -20,6 +21,7 @@ class Sglang(LayerRule):
 
     name: ClassVar[str] = "sglang"
     version: ClassVar[str] = "SGLang 0.5.23"
+    flags: ClassVar[Mapping[str, str]] = {"page_size": "page_tokens"}
     model: ModelSpec
     sizes: Sizes
     page_tokens: int = 1

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -111,6 +111,13 @@ class Vllm(LayerRule):
 
     name: ClassVar[str] = "vllm"
     version: ClassVar[str] = "vLLM 0.32.0"
+    flags: ClassVar[Mapping[str, str]] = {
+        "block_size": "block_tokens",
+        "max_num_batched_tokens": "batched_tokens",
+        "enable_prefix_caching": "prefix_caching",
+        "num_speculative_tokens": "draft_tokens",
+        "mamba_ssm_cache_dtype": "state_dtype",
+    }
     model: ModelSpec
     sizes: Sizes
     block_tokens: int | None = None
