@@ -35,7 +35,7 @@ def test_the_keys_that_scripts_rely_on(capsys):
     assert found["bytes_per_token"] == 114_688  # 28 layers x 8 heads x 128 x 2 planes x 2 bytes
     assert found["possible"] is True
     assert found["rule"].startswith("vLLM 0.21 and newer")
-    assert [at["max_len"] for at in found["tokens_at"]] == [20_480, 81_920]
+    assert [at["max_len"] for at in found["tokens_at"]] == [20_480, 40_960, 81_920]
 
 
 def test_people_get_sentences(capsys):
