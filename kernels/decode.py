@@ -5,7 +5,7 @@ B batch, H query heads, G KV heads (H is a multiple of G), T tokens in the cache
 
 import torch
 
-from kernels.softmax import inner_dtype, require_fitting_heads
+from kernels.heads import inner_dtype, require_fitting_heads
 
 
 def decode_attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -8,58 +8,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from calc.attention import attention_flops, causal_pairs, square_pairs
 from kernels.decode import decode_attention
 from kernels.softmax import causal_attention
+from tests.heads import (
+    ROUNDING,
+    SHAPES,
+    LargestMade,
+    assert_equal,
+    counted,
+    dimensions,
+    random_heads,
+    torch_attention,
+)
 
 ROOT = Path(__file__).parents[1]
-SHAPES = [  # batch, query heads, KV heads, tokens, key width, value width
-    (1, 1, 1, 0, 4, 4),
-    (1, 1, 1, 1, 1, 1),
-    (2, 6, 6, 7, 16, 16),
-    (2, 6, 3, 13, 5, 8),
-    (3, 6, 2, 31, 17, 3),
-    (1, 7, 1, 64, 40, 1),
-    (0, 4, 2, 5, 8, 8),
-    (1, 8, 4, 97, 1, 40),
-]
-dimensions = st.tuples(
-    st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.integers(1, 48), st.integers(1, 40), st.integers(1, 40)
-).map(lambda d: (d[0], d[1] * d[2], d[2], *d[3:]))
-
-
-def random_heads(batch, query_heads, kv_heads, tokens, key_width, value_width, *, new=None, dtype=torch.float64):
-    random = torch.Generator().manual_seed(20_261_130)
-    shapes = (
-        (batch, query_heads, tokens if new is None else new, key_width),
-        (batch, kv_heads, tokens, key_width),
-        (batch, kv_heads, tokens, value_width),
-    )
-    return tuple(torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for shape in shapes)
-
-
-def torch_attention(q, k, v, *, scale=None):
-    """Torch's unfused attention of the last queries, on keys and values repeated for each query head."""
-    shared_by = q.shape[1] // k.shape[1]
-    rows = torch.arange(k.shape[2] - q.shape[2], k.shape[2])
-    visible = rows[:, None] >= torch.arange(k.shape[2])
-    with sdpa_kernel(SDPBackend.MATH):
-        return scaled_dot_product_attention(
-            q,
-            k.repeat_interleave(shared_by, dim=1),
-            v.repeat_interleave(shared_by, dim=1),
-            attn_mask=visible,
-            scale=scale,
-        )
-
-
-def assert_equal(ours, theirs, *, rtol=1e-12, atol=1e-12):
-    torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -126,10 +90,6 @@ def test_transposed_and_expanded_tensors_give_the_same():
     assert_equal(causal_attention(q, one, one), torch_attention(q, one.contiguous(), one.contiguous()))
 
 
-# Rounding once to p = 24, 11 or 8 significant bits is off by at most half of the last bit: 2^-p of the value.
-ROUNDING = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-
-
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 def test_narrow_types_are_computed_in_float32_and_rounded_once(dtype):
     q, k, v = random_heads(2, 8, 2, 61, 24, 16, dtype=dtype)
@@ -154,12 +114,6 @@ def test_scores_beyond_the_range_of_float16_do_not_overflow():
     assert_equal(decode_attention(q[:, :, -1:], k, v).double(), exact[:, :, -1:], rtol=2.0**-11, atol=200 * 1e-6)
 
 
-def counted(kernel, *tensors):
-    with FlopCounterMode(display=False) as counter:
-        kernel(*tensors)
-    return counter.get_total_flops()
-
-
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_definition_costs_the_square_of_pairs(shape, device):
@@ -181,21 +135,6 @@ def test_decode_costs_the_causal_pairs_of_one_token(shape, device):
 def test_only_new_tokens_cost_flop_over_a_cache():
     heads = random_heads(1, 4, 2, 50, 8, 6, new=9)
     assert counted(causal_attention, *heads) == attention_flops(9 * 50, 1, 4, 8, 6)
-
-
-class LargestMade(TorchDispatchMode):
-    """The bytes of the largest storage that is made, views of given tensors aside."""
-
-    def __init__(self, *given):
-        super().__init__()
-        self.given = {tensor.untyped_storage().data_ptr() for tensor in given}
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        if made.untyped_storage().data_ptr() not in self.given:
-            self.bytes = max(self.bytes, made.untyped_storage().nbytes())
-        return made
 
 
 def test_decode_repeats_no_keys_and_no_values():
