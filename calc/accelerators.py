@@ -1,14 +1,12 @@
 """Accelerators by short id, from presets/accelerators.toml, in bytes, bytes per second and FLOP per second."""
 
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
 
+from calc.catalogue import Catalogue
 from calc.names import known
 from calc.units import GB, GIB, TB, TFLOP
 
-_RECORDS = tomllib.loads(files("calc").joinpath("presets", "accelerators.toml").read_text("utf-8"))
-_ALIASES = {alias: name for name, record in _RECORDS.items() for alias in record["aliases"]}
+_CATALOGUE = Catalogue("accelerators", "accelerator")
 
 FLOP_FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 """Formats whose peaks are listed; of int8 operations, two per multiply-add as well."""
@@ -60,7 +58,7 @@ def accelerator_ids() -> tuple[str, ...]:
     >>> accelerator_ids()[:2]
     ('a100-sxm-40', 'a100-sxm-80')
     """
-    return tuple(_RECORDS)
+    return tuple(_CATALOGUE)
 
 
 def accelerator_label(name: str) -> str:
@@ -86,7 +84,7 @@ def accelerator_label(name: str) -> str:
     >>> accelerator_label("NVIDIA H100 80GB HBM3")
     'NVIDIA H100 SXM 80 GB'
     """
-    return _record(name)["label"]
+    return _CATALOGUE[name]["label"]
 
 
 def accelerator(name: str) -> Accelerator:
@@ -117,10 +115,10 @@ def accelerator(name: str) -> Accelerator:
         ...
     calc.names.UnknownName: unknown accelerator 'h100'; did you mean h200 or h100_sxm or h100-sxm?
     """
-    record = _record(name)
+    record = _CATALOGUE[name]
     driver, marketed = _in_units(record, "driver_memory_gib", GIB), _in_units(record, "memory_gb", GB)
     return Accelerator(
-        name=_id(name),
+        name=_CATALOGUE.id(name),
         label=record["label"],
         memory_bytes=marketed if driver is None else driver,
         memory_is_marketed=driver is None and marketed is not None,
@@ -137,11 +135,3 @@ def accelerator(name: str) -> Accelerator:
 
 def _in_units(record: dict, key: str, unit: int) -> int | None:
     return round(record[key] * unit) if key in record else None
-
-
-def _id(name: str) -> str:
-    return known(name, _RECORDS, "accelerator", aliases=_ALIASES)
-
-
-def _record(name: str) -> dict:
-    return _RECORDS[_id(name)]

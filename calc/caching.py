@@ -1,14 +1,13 @@
 """Which prompt tokens are read from the provider's cache, written to it, or plain."""
 
-import tomllib
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from calc.catalogue import preset_table
 from calc.numeric import COUNT, POSITIVE_COUNT, Numeric, formula, larger, require, require_all
 from calc.tokens import submitted_input_tokens
 
@@ -41,7 +40,7 @@ TEXTBOOK_RULE = CachingRule(
 
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    return tuple(tomllib.loads(files("calc").joinpath("presets", "caching.toml").read_text("utf-8"))["rule"])
+    return tuple(preset_table("caching")["rule"])
 
 
 def caching_rule(provider: str, model: str, *, minimum_tokens: int | None = None) -> CachingRule:

@@ -1,10 +1,8 @@
 """Formats of cached keys and values, scales included: what a row of one head takes in each."""
 
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
 
-from calc.names import known
+from calc.catalogue import Catalogue
 from calc.numeric import COUNT, POSITIVE_COUNT, Numeric, formula, require_scalar
 
 
@@ -96,16 +94,15 @@ def row_bytes(width: Numeric, block_numbers: Numeric, block_bytes: Numeric, scal
     return width // block_numbers * block_bytes + scale_bytes
 
 
-_RECORDS = tomllib.loads(files("calc").joinpath("presets", "kv_formats.toml").read_text("utf-8"))
-_ALIASES = {alias: name for name, record in _RECORDS.items() for alias in record["aliases"]}
+_CATALOGUE = Catalogue("kv_formats", "KV format")
 _FACTS = ("label", "block_numbers", "block_bytes", "row_bytes", "rope_bytes_per_number")
 _FORMATS = {
     name: KVFormat(
         name=name,
-        engines=tuple(record["engines"]),
-        **{fact: record[fact] for fact in _FACTS if fact in record},
+        engines=tuple(_CATALOGUE[name]["engines"]),
+        **{fact: _CATALOGUE[name][fact] for fact in _FACTS if fact in _CATALOGUE[name]},
     )
-    for name, record in _RECORDS.items()
+    for name in _CATALOGUE
 }
 
 
@@ -153,7 +150,7 @@ def kv_format(name: str) -> KVFormat:
     >>> kv_format("bfloat16").row(128), kv_format("q8_0").row(128), kv_format("int8").row(128)
     (256, 136, 132)
     """
-    return _FORMATS[known(name, _FORMATS, "KV format", aliases=_ALIASES)]
+    return _FORMATS[_CATALOGUE.id(name)]
 
 
 def bytes_per_number(kv_dtype: str, width: int) -> int | float:

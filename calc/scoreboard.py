@@ -2,13 +2,12 @@
 
 import bisect
 import math
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib.resources import files
 from typing import Any, ClassVar
 
+from calc.catalogue import preset_table
 from calc.engine_logs.caches import Rows, cache_rows
 from calc.engine_logs.printed import Printed
 from calc.engine_logs.vllm import CURRENT, GROUPED, V0, Pool, blocks_of_tokens, vllm_pool
@@ -269,8 +268,6 @@ QUANTITIES: dict[str, Callable[[Case], Ours]] = {
 }
 """What can be stated, and how ours is computed."""
 
-_RECORDS = tomllib.loads(files("calc").joinpath("presets", "public_logs.toml").read_text("utf-8"))["number"]
-
 
 def scoreboard() -> tuple[Row, ...]:
     """Every number of the public logs, beside ours where a rule covers it.
@@ -286,7 +283,7 @@ def scoreboard() -> tuple[Row, ...]:
     >>> rows[1].stated, rows[1].ours, rows[1].is_within_rounding
     (230528, 230464, True)
     """
-    return tuple(map(_row, _RECORDS))
+    return tuple(map(_row, preset_table("public_logs")["number"]))
 
 
 def _row(record: dict[str, Any]) -> Row:

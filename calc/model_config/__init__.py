@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from calc.model_config.file import config_fields, named_by_text, shown
-from calc.model_config.gguf_file import config_of_gguf
 from calc.model_config.gguf_header import is_gguf
 from calc.model_config.layers import Layers
 from calc.model_config.reading import Reading
@@ -101,6 +100,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike) -> ModelSpec:
 
 def _of_gguf(path: os.PathLike) -> ModelSpec:
     """The model of a .gguf file; where a fact's value came from is a key of the file."""
+    from calc.model_config.gguf_file import config_of_gguf  # its table is read for .gguf files alone
+
     found = config_of_gguf(path)
     try:
         model = _model(found.fields)

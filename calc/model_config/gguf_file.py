@@ -3,11 +3,10 @@
 import fnmatch
 import os
 import re
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
+from calc.catalogue import preset_table
 from calc.model_config.file import shown
 from calc.model_config.gguf_header import Metadata, Passed, metadata_of
 from calc.model_config.rules import EVERY_FAMILY, FAMILIES
@@ -18,10 +17,9 @@ FULL = "full_attention"
 OF_WEIGHTS = ("intermediate_width", "vocabulary")
 """Facts that parameters alone depend on."""
 
-_TABLE = tomllib.loads(files("calc").joinpath("presets", "gguf_architectures.toml").read_text("utf-8"))
-_EVERY = _TABLE.pop("every_architecture")
-ARCHITECTURES = _TABLE
+ARCHITECTURES = preset_table("gguf_architectures")
 """How the metadata of each architecture is read, by its name in general.architecture."""
+_EVERY = ARCHITECTURES.pop("every_architecture")
 _OPERATORS = {"*": lambda a, b: a * b, "-": lambda a, b: a - b, "/": lambda a, b: a // b}
 
 

@@ -3,11 +3,10 @@
 import fnmatch
 import functools
 import re
-import tomllib
-from importlib.resources import files
 from numbers import Integral
 from typing import Any
 
+from calc.catalogue import preset_table
 from calc.model_config.file import shown
 from calc.model_spec import MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from calc.numeric import MAX_COUNT, Range, count_up_to, require
@@ -65,10 +64,6 @@ DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 """Types that a config names, in the words used here."""
 
 
-def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads(files("calc").joinpath("presets", name).read_text("utf-8"))
-
-
 def _pattern(names: list[str]) -> re.Pattern:
     return re.compile("|".join(map(fnmatch.translate, names)))
 
@@ -83,7 +78,7 @@ def _with_those_like_others(families: dict[str, Any], remote: dict[str, Any]) ->
 
 
 FAMILIES = _with_those_like_others(
-    _table("families.toml") | _table("cache_families.toml"), _table("remote_families.toml")
+    preset_table("families") | preset_table("cache_families"), preset_table("remote_families")
 )
 """The rules of each model_type that is read; those of families.toml alone say something of parameters."""
 EVERY_FAMILY = FAMILIES.pop("every_family")
@@ -92,7 +87,7 @@ TEXT_MODELS = {name: row["text_model"] for name, row in FAMILIES.items() if "tex
 FAMILIES = {name: row for name, row in FAMILIES.items() if name not in TEXT_MODELS}
 _NAMES_REMEMBERED = 4_096
 """Field names whose patterns were tried; enough for every name that files have."""
-_FIELDS = _table("layer_kinds.toml")
+_FIELDS = preset_table("layer_kinds")
 _KINDS = {kind: _pattern(names) for kind, names in _FIELDS["layer_kinds"].items()}
 _HARMLESS = _pattern(_FIELDS["harmless"]["fields"])
 _OF_PARAMETERS = _pattern(_FIELDS["of_parameters"]["fields"])

@@ -1,15 +1,12 @@
 """Presets: models by short id, from models.toml."""
 
-import tomllib
 from dataclasses import replace
-from importlib.resources import files
 
+from calc.catalogue import Catalogue
 from calc.model_config import read_config
 from calc.model_spec import ModelSpec
-from calc.names import known
 
-_MODELS = tomllib.loads(files("calc").joinpath("presets", "models.toml").read_text("utf-8"))
-_ALIASES = {alias: name for name, record in _MODELS.items() for alias in record["aliases"]}
+_CATALOGUE = Catalogue("models", "model")
 
 
 def model_ids() -> tuple[str, ...]:
@@ -25,7 +22,7 @@ def model_ids() -> tuple[str, ...]:
     >>> model_ids()[0]
     'llama-3.1-8b'
     """
-    return tuple(_MODELS)
+    return tuple(_CATALOGUE)
 
 
 def model_label(name: str) -> str:
@@ -51,7 +48,7 @@ def model_label(name: str) -> str:
     >>> model_label("meta-llama/Meta-Llama-3.1-8B")
     'Llama 3.1 8B'
     """
-    return _record(name)["label"]
+    return _CATALOGUE[name]["label"]
 
 
 def model_preset(name: str) -> ModelSpec:
@@ -81,10 +78,6 @@ def model_preset(name: str) -> ModelSpec:
         ...
     calc.names.UnknownName: unknown model 'llama-3.1-9b'; did you mean llama-3.1-8b or llama-3.1-70b or llama-3.1-405b?
     """
-    record = _record(name)
+    record = _CATALOGUE[name]
     nulls = dict.fromkeys(record.get("null_fields", ()))
     return replace(read_config({**record["config"], **nulls}), name=record["label"])
-
-
-def _record(name: str) -> dict:
-    return _MODELS[known(name, _MODELS, "model", aliases=_ALIASES)]
