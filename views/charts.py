@@ -283,6 +283,11 @@ def layer_strip(kinds: Sequence[str], notes: Sequence[str], sizes: Sequence[str]
     return figure
 
 
+def contexts_around(tokens: int) -> np.ndarray:
+    """Context lengths of an even axis, from none to twice the one that was asked for [tokens]."""
+    return np.linspace(0, 2 * tokens, 101).round().astype(np.int64)
+
+
 def _decades(values: Sequence[Sequence[float]]) -> dict:
     """A logarithmic axis whose ticks are powers of ten, written with the prefixes of units: 10k, 1M, 100T."""
     positive = np.concatenate([np.atleast_1d(np.asarray(v, dtype=float)) for v in values])

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -145,7 +144,7 @@ def _kinds_table(scenario: Scenario) -> pd.DataFrame:
 
 
 def _curves(scenario: Scenario, layouts: dict[str, ModelSpec]):
-    contexts = np.linspace(0, 2 * scenario.tokens, 101).round().astype(np.int64)
+    contexts = charts.contexts_around(scenario.tokens)
     return charts.lines(
         {
             name: (contexts, sequence_memory(same, contexts, **scenario.on_one_rank).bytes / GIB)

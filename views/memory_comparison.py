@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
@@ -11,7 +10,7 @@ from calc.comparison import Compared, choices_of, comparison
 from calc.formats import bytes_text, count_text, flops_text
 from calc.kv_cache import sequence_bytes
 from calc.layouts import ANOTHER_MODEL
-from calc.mechanisms import MECHANISMS, attention_shape, mechanism_bytes, model_mechanisms
+from calc.mechanisms import MECHANISMS, PICKED, attention_shape, mechanism_bytes, model_mechanisms
 from calc.roofline import ridge_intensity
 from calc.units import GIB
 from views import charts, inputs, text
@@ -46,7 +45,7 @@ def comparison_section(scenario: Scenario) -> None:
 
 
 def _curves(scenario: Scenario, rows: tuple[Compared, ...], names: tuple[str, ...]):
-    contexts = np.linspace(0, 2 * scenario.tokens, 101).round().astype(np.int64)
+    contexts = charts.contexts_around(scenario.tokens)
     return charts.lines(
         {
             name: (contexts, sequence_bytes(row.model, contexts, **scenario.formats) / GIB)
@@ -150,7 +149,7 @@ def mechanism_section(scenario: Scenario) -> None:
     )
     st.caption(
         f"A layer of {shape.query_heads} query heads, {shape.kv_heads} KV heads and {shape.key_width} numbers a head; "
-        f"window {scenario.window:,}, 2,048 tokens picked, a float32 state. Quality is not modelled."
+        f"window {scenario.window:,}, {PICKED:,} tokens picked, a float32 state. Quality is not modelled."
     )
     own = model_mechanisms(scenario.model, scenario.tokens, kv_dtype=scenario.kv_dtype)
     st.markdown("**This model's own layers**")

@@ -62,7 +62,7 @@ def _picture(scenario: Scenario) -> None:
 def _engines(scenario: Scenario) -> None:
     """Every rule's floor, slope and plateau; an engine that cannot hold the model says why."""
     rows, curves, remarks, refused = [], {}, [], []
-    contexts = np.linspace(0, 2 * scenario.tokens, 101).round().astype(np.int64)
+    contexts = charts.contexts_around(scenario.tokens)
     for engine in ENGINES:
         options = _options_of(scenario, engine)
         try:
