@@ -28,6 +28,7 @@ from calc.model_config import read_config
 from calc.parallel import heads_per_rank
 from calc.presets import model_preset
 from calc.units import GIB
+from tests.llamas import llama, shared_heads
 
 SIZES = {"vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
          "num_attention_heads": 4, "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
@@ -52,18 +53,6 @@ TORCH_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.floa
                "float32": torch.float32, "float": torch.float, "fp8_e4m3": torch.float8_e4m3fn,
                "fp8_e5m2": torch.float8_e5m2}  # fmt: skip
 counts = st.integers(0, 10**15)
-
-
-def llama(query_heads, kv_heads, **changes):
-    """A llama of 32 layers with these heads."""
-    heads = {"num_attention_heads": query_heads, "num_key_value_heads": kv_heads, "head_dim": 128}
-    return read_config({"model_type": "llama", **heads, **changes})
-
-
-@st.composite
-def shared_heads(draw):
-    kv_heads = draw(st.integers(1, 64))
-    return kv_heads * draw(st.integers(1, 64)), kv_heads
 
 
 def cache_bytes(model, tokens, device):

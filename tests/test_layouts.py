@@ -16,6 +16,7 @@ from calc.names import UnknownName
 from calc.presets import model_ids, model_preset
 from calc.units import GIB
 from calc.weights import parameters
+from tests.llamas import llama, shared_heads
 
 LLAMA = model_preset("llama-3.1-8b")
 SIZES = {"vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
@@ -25,18 +26,6 @@ WITH_KV_HEADS = [
     for name in model_ids()
     if all(group.kind in ("full", "sliding", "chunked") for group in model_preset(name).layer_groups)
 ]
-
-
-def llama(query_heads, kv_heads, **changes):
-    """A llama of 32 layers with these heads."""
-    heads = {"num_attention_heads": query_heads, "num_key_value_heads": kv_heads, "head_dim": 128}
-    return read_config({"model_type": "llama", **heads, **changes})
-
-
-@st.composite
-def shared_heads(draw):
-    kv_heads = draw(st.integers(1, 64))
-    return kv_heads * draw(st.integers(1, 64)), kv_heads
 
 
 def built(config):
